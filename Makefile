@@ -1,0 +1,75 @@
+# Every target creates .venv and installs what it needs. `make help` lists the targets.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# The first Python that is new enough; `make PYTHON=...` overrides.
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+TEST := $(VENV)/.installed-test
+DEV := $(VENV)/.installed-dev
+DOCS := $(VENV)/.installed-docs
+
+# The same text, order and numbers on every run; one OpenMP thread a worker.
+STEADY := PYTHONHASHSEED=0 OMP_NUM_THREADS=1
+# Passed on to the command: make test ARGS="-k softmax -x"
+ARGS ?=
+
+.PHONY: help demo test check format accept docs bench coverage-ops zoo clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+demo: $(TEST) ## print a program with its backward, train a small transformer, compare with eager
+	$(BIN)/tapeless demo $(ARGS)
+
+test: $(TEST) ## run the tests
+	$(STEADY) $(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: $(DEV) ## lint, formatting, types, doors between folders
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-cache --no-logo
+
+format: $(DEV) ## fix what the linter can fix, and format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+accept: $(TEST) ## rewrite the goldens with today's output; the diff is the review
+	$(STEADY) $(BIN)/python -m pytest tests/test_golden.py --accept $(ARGS)
+
+docs: $(DOCS) ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+bench: $(TEST) ## measure against eager and aot_eager; results go to a file
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.run $(ARGS)
+
+coverage-ops: $(TEST) ## which operators have a rule, checked on OpInfo samples
+	$(STEADY) $(BIN)/tapeless coverage --opinfo $(ARGS)
+
+zoo: $(TEST) ## train one step of many model architectures, compare with eager
+	$(STEADY) $(BIN)/python -m benchmarks.zoo $(ARGS)
+
+clean: ## remove .venv and everything that was built
+	rm -rf $(VENV) site build .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(TEST): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[test]'
+	@touch $@
+
+$(DEV): $(TEST)
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+$(DOCS): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	@touch $@

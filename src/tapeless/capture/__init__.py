@@ -1,0 +1,1 @@
+"""Stage 1: PyTorch program → functional, canonical ATen graph."""

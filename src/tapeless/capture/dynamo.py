@@ -1,0 +1,19 @@
+"""The `torch.compile` entry: backend="tapeless"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import fx
+
+from tapeless.options import Options
+
+
+def backend(
+    module: fx.GraphModule, inputs: Sequence[Any], options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Callable[..., Any]:
+    """What `torch.compile(model, backend="tapeless", options={...})` calls with each graph that Dynamo captures."""
+    from tapeless.pipeline import build  # the only stage that sees all others
+
+    return build(module, inputs, Options.parse(options))

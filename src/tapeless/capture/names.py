@@ -1,0 +1,33 @@
+"""Readable names: the user's variables and parameters instead of arg0_1 and addmm_3."""
+
+from __future__ import annotations
+
+import re
+
+from torch import fx
+
+from tapeless.ir import graph as ir
+from tapeless.torch_internals import Convention
+
+
+def name_values(graph: fx.Graph, source: fx.Graph, convention: Convention) -> None:
+    """Name inputs after what Dynamo says they are, and the last ATen node of each Dynamo node after the user's variable."""
+    arguments = ir.inputs(source)
+    for placeholder in ir.inputs(graph):
+        index = convention.argument_of(placeholder)
+        if index is not None and index < len(arguments):
+            ir.rename(placeholder, _input_name(arguments[index]))
+    last = {node.meta["custom"]["name"]: node for node in ir.calls(graph) if "name" in (node.meta.get("custom") or {})}
+    for name, node in last.items():
+        ir.rename(node, name)
+
+
+def _input_name(node: fx.Node) -> str:
+    """`L['self']._modules['fc']._parameters['weight']` → `fc_weight`; `L['x']` → `x`."""
+    argument = node.meta.get("grapharg")
+    source = getattr(getattr(argument, "source", None), "name", None)
+    text = source() if callable(source) else source
+    if not isinstance(text, str):
+        return node.name
+    parts = [part for part in re.findall(r"\w+", text) if part not in ("L", "G", "_modules", "_parameters", "_buffers")]
+    return "_".join(parts[1:] if len(parts) > 1 and parts[0] == "self" else parts) or node.name

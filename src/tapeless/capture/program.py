@@ -1,0 +1,43 @@
+"""Capture: a Dynamo graph → a functional ATen graph that says where each value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from tapeless import torch_internals
+from tapeless.capture.facts import carry_facts
+from tapeless.capture.names import name_values
+from tapeless.torch_internals import Convention
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A pure ATen graph and how it is called."""
+
+    graph: fx.Graph
+    convention: Convention
+
+    @property
+    def needs_gradient(self) -> bool:
+        return self.convention.differentiable
+
+    @property
+    def wrt(self) -> list[bool]:
+        return self.convention.input_requires_grad()
+
+    @property
+    def differentiable(self) -> list[bool]:
+        hidden = set(self.convention.hidden_outputs())
+        return [d and i not in hidden for i, d in enumerate(self.convention.output_requires_grad())]
+
+
+def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
+    """The graph of `module` with no mutation and no aliasing left, and the convention that restores both."""
+    carry_facts(module.graph)
+    graph, convention = torch_internals.capture_forward(module, inputs)
+    name_values(graph, module.graph, convention)
+    return Captured(graph, convention)

@@ -1,0 +1,1 @@
+"""Stage 3: graph → joint graph with its gradient."""

@@ -1,0 +1,36 @@
+"""Which values carry a derivative: they depend on `wrt` through differentiable operations."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+
+from torch import fx
+
+from tapeless.ir import graph as ir
+from tapeless.rules.registry import is_nondifferentiable
+
+
+def active_nodes(graph: fx.Graph, wrt: Iterable[fx.Node]) -> dict[fx.Node, fx.Node]:
+    """Every value that depends differentiably on `wrt`, with the input it depends on (the first, for error messages)."""
+    active = {node: node for node in wrt if ir.is_differentiable_type(ir.value(node))}
+    for node in ir.calls(graph):
+        source = next((active[a] for a in node.all_input_nodes if a in active), None)
+        if source is not None and carries_derivative(node):
+            active[node] = source
+    return active
+
+
+def carries_derivative(node: fx.Node) -> bool:
+    """False for integers, for operators without derivative, and where the user cut the gradient."""
+    if is_cut(node) or is_nondifferentiable(node.target):  # type: ignore[arg-type]
+        return False
+    if node.target is operator.getitem:
+        return ir.is_differentiable_type(ir.value(node))
+    val = ir.value(node)
+    return any(ir.is_differentiable_type(v) for v in (val if isinstance(val, (tuple, list)) else (val,)))
+
+
+def is_cut(node: fx.Node) -> bool:
+    """Did the user write `.detach()` here, or is this inside a `no_grad` region?"""
+    return bool(node.meta.get("custom", {}).get("no_grad"))

@@ -1,0 +1,98 @@
+"""The reverse walk: graph → joint graph. Special cases live in rules and passes, never here."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from tapeless import torch_internals
+from tapeless.differentiate.activity import active_nodes
+from tapeless.differentiate.apply import check_rules, pull_back, result_is_zero
+from tapeless.ir import graph as ir
+from tapeless.ir.emit import Emitter
+
+
+@dataclass
+class Joint:
+    """A graph with its own reverse written behind it."""
+
+    graph: fx.Graph
+    inputs: list[fx.Node]
+    outputs: list[Any]
+    cotangents: list[fx.Node | None]  # per output; None where none can arrive
+    gradients: list[fx.Node | None]  # per input; None where there is none to give
+    backward: set[fx.Node]  # the nodes of the reverse part
+    active: set[fx.Node]  # values that carry a derivative
+
+
+Cotangents = dict[fx.Node, Any]  # value → its cotangent; for a tuple-valued node, one per element
+
+
+def reverse(graph: fx.Graph, wrt: Sequence[fx.Node], differentiable: Sequence[bool]) -> Joint:
+    """Append to `graph` the computation of the gradients of `wrt` from cotangents of its `differentiable` outputs."""
+    active = active_nodes(graph, wrt)
+    outputs = ir.outputs(graph)
+    reached = [d and isinstance(o, fx.Node) and o in active for o, d in zip(outputs, differentiable, strict=True)]
+    check_rules(graph, active, [o for o, r in zip(outputs, reached, strict=True) if r])
+    inputs, forward = ir.inputs(graph), [*ir.inputs(graph), *ir.calls(graph)]
+    graph.erase_node(graph.output_node())
+    emitter = Emitter(graph, result_is_zero)
+    emitter.bind_graph(forward)
+    with torch_internals.emission(torch_internals.fake_mode_of([ir.value(n) for n in inputs])), emitter:
+        placeholders = _cotangent_inputs(emitter, inputs, outputs, reached)
+        cotangents: Cotangents = {}
+        for output, g in zip(outputs, placeholders, strict=True):
+            if g is not None:
+                cotangents[output] = emitter.accumulate(cotangents.get(output), ir.value(g))
+        for node in reversed(forward):
+            if node.op == "call_function" and node in cotangents:
+                _step(emitter, node, active, cotangents)
+        gradients = [_gradient(emitter, cotangents.get(node)) if node in wrt else None for node in inputs]
+    backward = emitter.emitted | {g for g in placeholders if g is not None}
+    return Joint(graph, inputs, outputs, placeholders, gradients, backward, set(active))
+
+
+def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents) -> None:
+    """Pop the cotangent of one value, pull it back through its operator, add it to the cotangents of the arguments."""
+    g = cotangents.pop(node)
+    if node.target is operator.getitem:
+        source, index = node.args
+        slots = cotangents.setdefault(source, {})
+        slots[index] = emitter.accumulate(slots.get(index), g)
+        return
+    with emitter.in_region(ir.Region(node.name, str(node.target), ir.where(node))):
+        gradients = pull_back(emitter, node, g, active)
+    for argument, gradient in gradients:
+        cotangents[argument] = emitter.accumulate(cotangents.get(argument), gradient)
+
+
+def _cotangent_inputs(emitter: Emitter, inputs: Any, outputs: Any, reached: Sequence[bool]) -> list[fx.Node | None]:
+    """One new input per output that a cotangent can reach, of the type of the output, contiguous as its gradient will be."""
+    found: list[fx.Node | None] = []
+    with emitter.graph.inserting_after(inputs[-1]):
+        for output, has in zip(outputs, reached, strict=True):
+            found.append(emitter.placeholder(f"g_{output.name}", _cotangent_type(ir.value(output))) if has else None)
+    return found
+
+
+def _cotangent_type(val: torch.Tensor) -> torch.Tensor:
+    with torch_internals.without_modes():
+        return torch.empty_like(val, memory_format=memory_format(val))
+
+
+def memory_format(val: torch.Tensor) -> torch.memory_format:
+    """The memory format in which the cotangent of `val` is expected."""
+    if val.dim() == 4 and not val.is_contiguous() and val.is_contiguous(memory_format=torch.channels_last):
+        return torch.channels_last
+    if val.dim() == 5 and not val.is_contiguous() and val.is_contiguous(memory_format=torch.channels_last_3d):
+        return torch.channels_last_3d
+    return torch.contiguous_format
+
+
+def _gradient(emitter: Emitter, g: torch.Tensor | None) -> fx.Node | None:
+    return None if g is None or emitter.is_zero(g) else emitter.node(g)

@@ -1,0 +1,96 @@
+"""Every error a user can see. The docstring of each is its manual page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class TapelessError(Exception):
+    """Base of all errors raised by Tapeless on purpose."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """A place in the user's own source."""
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    text: str = ""
+
+    def __str__(self) -> str:
+        if not self.file:
+            return "(source line unknown)"
+        return f"{self.file}:{self.line} in {self.function}:  {self.text}"
+
+
+@dataclass(eq=False)
+class MissingRule(TapelessError, NotImplementedError):
+    """An operator on the path from a differentiated input to an output has no derivative rule.
+
+    Every operator of the graph that lacks one is named, the first with its source line. Write a rule (docs/rules.md,
+    usually one to three lines), cut the gradient there with `.detach()`, or run such graphs in eager with
+    `options={"fallback": "eager"}`.
+    """
+
+    op: str
+    where: Where
+    because: str
+    reason: str = ""
+    others: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        also = f"\n  also without a rule in this graph: {', '.join(self.others)}" if self.others else ""
+        why = f"\n  {self.reason}" if self.reason else ""
+        return (
+            f"no derivative rule for `{self.op}`\n  at {self.where}\n"
+            f"  needed because its input depends on `{self.because}`{why}{also}\n"
+            "  Write one (docs/rules.md, usually 1-3 lines) or cut the gradient with `.detach()`; "
+            'options={"fallback": "eager"} runs this graph in eager.'
+        )
+
+
+@dataclass(eq=False)
+class RuleFailed(TapelessError, RuntimeError):
+    """A derivative rule raised, or returned something that cannot be the gradient of its argument."""
+
+    op: str
+    where: Where
+    problem: str
+
+    def __str__(self) -> str:
+        return f"the derivative rule of `{self.op}` failed\n  at {self.where}\n  {self.problem}"
+
+
+@dataclass(eq=False)
+class NotDependent(TapelessError, ValueError):
+    """`wrt` names an input that no differentiable output depends on, so there is nothing to differentiate."""
+
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"no output depends differentiably on {', '.join(f'`{n}`' for n in self.names)}\n"
+            f"  outputs: {', '.join(self.outputs) or '(none)'}\n"
+            "  Check that the path is not cut by `.detach()`, `no_grad` or an integer operation, or leave it out of `wrt`."
+        )
+
+
+@dataclass(eq=False)
+class NotATensor(TapelessError, TypeError):
+    """A tensor was expected where the program has something else."""
+
+    what: str
+    got: str
+
+    def __str__(self) -> str:
+        return f"{self.what} must be a tensor with a floating point or complex dtype, got {self.got}"
+
+
+class BadOption(TapelessError, ValueError):
+    """An option with an unknown name, or a value outside its range. The message lists the options there are."""
+
+
+class Unsupported(TapelessError, NotImplementedError):
+    """The program uses something Tapeless refuses to differentiate rather than differentiate wrongly."""

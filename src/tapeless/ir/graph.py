@@ -1,0 +1,89 @@
+"""The vocabulary: a typed view of `torch.fx` graphs.
+
+A graph is a functional ATen program. Placeholders are its inputs, the output node holds a flat list. What a node's value
+looks like stands in `node.meta["val"]` (a fake tensor, a symbolic integer, or a tuple of those), where the user wrote it
+in `node.meta["stack_trace"]`, and which `grad_of` region it belongs to in `node.meta["region"]`: these three keys are read
+and written here only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from tapeless.errors import Where
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """`grad_of`: the backward of one forward operator. Linear in its cotangents: all undefined in ⇒ all undefined out."""
+
+    forward: str  # name of the forward value
+    op: str
+    where: Where
+    linear: bool = True  # a custom backward is linear only if declared so
+
+
+def inputs(graph: fx.Graph) -> list[fx.Node]:
+    return list(graph.find_nodes(op="placeholder"))
+
+
+def outputs(graph: fx.Graph) -> list[Any]:
+    """The flat list that the graph returns: nodes, None or plain numbers."""
+    return list(graph.output_node().args[0])  # type: ignore[arg-type]
+
+
+def calls(graph: fx.Graph) -> list[fx.Node]:
+    return [node for node in graph.nodes if node.op in ("call_function", "get_attr")]
+
+
+def value(node: fx.Node) -> Any:
+    return node.meta.get("val")
+
+
+def set_value(node: fx.Node, val: Any) -> None:
+    node.meta["val"] = val
+
+
+def region(node: fx.Node) -> Region | None:
+    return node.meta.get("region")
+
+
+def set_region(node: fx.Node, record: Region | None) -> None:
+    if record is not None:
+        node.meta["region"] = record
+
+
+def node_arguments(node: fx.Node) -> list[fx.Node]:
+    return list(node.all_input_nodes)
+
+
+def is_differentiable_type(val: Any) -> bool:
+    """Floating point and complex tensors have tangents; nothing else does."""
+    return isinstance(val, torch.Tensor) and (val.is_floating_point() or val.is_complex())
+
+
+def is_tensor(node: Any) -> bool:
+    return isinstance(node, fx.Node) and isinstance(value(node), torch.Tensor)
+
+
+_FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)\n\s*(?P<text>.*)')
+
+
+def where(node: fx.Node) -> Where:
+    """The user's source line that a node comes from: its innermost frame."""
+    found = _FRAME.findall(node.meta.get("stack_trace") or "")
+    if not found:
+        return Where()
+    file, line, function, text = found[-1]
+    return Where(file, int(line), function, text.strip())
+
+
+def rename(node: fx.Node, name: str) -> None:
+    """Give the node a readable name (made unique by the graph)."""
+    clean = re.sub(r"\W+", "_", name).strip("_") or "value"
+    node._rename(f"v_{clean}" if clean[0].isdigit() else clean)

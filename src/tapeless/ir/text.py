@@ -1,0 +1,118 @@
+"""Graph → readable Python. One printer for the python backend, goldens, errors and docs: what is printed is what runs."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from tapeless.ir import graph as ir
+from tapeless.ir.ops import accumulate
+
+HEADER = """\
+import operator
+import torch
+from torch import device, inf, nan
+aten = torch.ops.aten
+"""
+
+ACCUMULATE = """
+def accumulate(a, b):
+    return b if a is None else a if b is None else a + b
+"""
+
+
+def program(graph: fx.Graph, name: str = "forward") -> str:
+    """The whole file: header and function. Pasted in a file, it runs."""
+    body = function(graph, name)
+    header = HEADER + (ACCUMULATE if "accumulate(" in body else "")
+    return f"{header}\n{body}"
+
+
+def function(graph: fx.Graph, name: str) -> str:
+    """A function of one list, which it empties: values are deleted at their last use, its arguments too."""
+    lines = [f"def {name}(args):"]
+    arguments = ir.inputs(graph)
+    for node in arguments:
+        lines.append(f"    # {node.name}: {type_of(ir.value(node))}")
+    if arguments:
+        names = ", ".join(node.name for node in arguments)
+        lines += [f"    {names}{',' if len(arguments) == 1 else ''} = args", "    args.clear()"]
+    last = _last_uses(graph)
+    for node in ir.calls(graph):
+        lines.append(f"    {node.name} = {call(node)}{_comment(node)}")
+        if dead := last.get(node):
+            lines.append(f"    del {', '.join(n.name for n in dead)}")
+    lines.append(f"    return [{', '.join(argument(r) for r in ir.outputs(graph))}]")
+    return "\n".join(lines) + "\n"
+
+
+def call(node: fx.Node) -> str:
+    """The right-hand side of a node."""
+    if node.target is operator.getitem:
+        return f"{argument(node.args[0])}[{argument(node.args[1])}]"
+    args = [argument(a) for a in node.args] + [f"{k}={argument(v)}" for k, v in node.kwargs.items()]
+    return f"{target(node.target)}({', '.join(args)})"
+
+
+def target(op: Any) -> str:
+    if isinstance(op, OpOverload):
+        return str(op) if op.namespace == "aten" else f"torch.ops.{op}"
+    if op is accumulate:
+        return "accumulate"
+    return torch.fx.node._get_qualified_name(op).replace("_operator.", "operator.")
+
+
+def argument(value: Any) -> str:
+    """A value as source text."""
+    if isinstance(value, fx.Node):
+        return value.name
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(argument(v) for v in value)
+        return f"[{inner}]"
+    if isinstance(value, torch.device):
+        return f"device({str(value)!r})"
+    return repr(value)
+
+
+def type_of(val: Any) -> str:
+    """`f32[2, 3]`, as in comments and signatures."""
+    if isinstance(val, torch.Tensor):
+        return f"{_DTYPES.get(val.dtype, str(val.dtype))}[{', '.join(map(str, val.shape))}]"
+    if isinstance(val, (tuple, list)):
+        return f"({', '.join(map(type_of, val))})"
+    return type(val).__name__ if not isinstance(val, torch.SymInt) else f"int {val}"
+
+
+_DTYPES = {
+    torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.complex64: "c64",
+    torch.complex128: "c128", torch.int64: "i64", torch.int32: "i32", torch.int8: "i8", torch.uint8: "u8",
+    torch.bool: "bool",
+}  # fmt: skip
+
+
+def _comment(node: fx.Node) -> str:
+    """The value's type, and where it comes from: the user's line, or the forward operator whose backward this is."""
+    record = ir.region(node)
+    place = record.where if record else ir.where(node)
+    origin = f"grad_of {record.forward}" if record else ""
+    line = f"{place.file.rsplit('/', 1)[-1]}:{place.line}  {place.text}" if place.file else ""
+    parts = [part for part in (type_of(ir.value(node)), origin, line) if part]
+    return "  # " + "  ".join(parts)
+
+
+def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
+    """For each call, the values that nobody reads after it."""
+    last: dict[fx.Node, list[fx.Node]] = {}
+    seen = set(graph.output_node().all_input_nodes)
+    for node in reversed(ir.calls(graph)):
+        dead = [a for a in node.all_input_nodes if a not in seen]
+        if not node.users:
+            dead = [*dead, node]
+        seen.update(dead)
+        if dead:
+            last[node] = dead
+    return last

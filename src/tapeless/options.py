@@ -1,0 +1,34 @@
+"""Options: one frozen dataclass, one spelling in Python, `options={...}` and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tapeless.errors import BadOption
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a program is compiled.
+
+    fallback: what happens to a graph that cannot be differentiated: "raise" (default) or "eager", with one warning.
+    variants: how many specialised backward programs, one per pattern of undefined cotangents, are kept per graph.
+    """
+
+    fallback: str = "raise"
+    variants: int = 8
+
+    def __post_init__(self) -> None:
+        if self.fallback not in ("raise", "eager"):
+            raise BadOption(f'fallback must be "raise" or "eager", got {self.fallback!r}')
+        if not isinstance(self.variants, int) or self.variants < 1:
+            raise BadOption(f"variants must be a positive integer, got {self.variants!r}")
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any] | None) -> Options:
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(set(given or {}) - set(known)):
+            raise BadOption(f"unknown option {', '.join(unknown)}; the options are {', '.join(known)}")
+        return cls(**(given or {}))

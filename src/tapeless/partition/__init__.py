@@ -1,0 +1,1 @@
+"""Stage 5: joint graph → forward and backward."""

@@ -1,0 +1,161 @@
+"""Joint graph → forward and backward, and what passes between them.
+
+Everything the backward reads from the forward is saved, except what costs nothing to derive again: views (a view keeps its
+whole storage alive, so saving its base is never dearer) and what the user marked for recomputation (`checkpoint`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from tapeless.differentiate.reverse import Joint
+from tapeless.ir import graph as ir
+from tapeless.ir.narrow import narrow
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Split:
+    """Forward and backward as two graphs, and the lists that connect them (indices are positions).
+
+    forward:   inputs → real outputs, then temporaries saved for the backward
+    backward:  cotangents of `cotangent_outputs`, captured inputs, captured outputs → gradients of `gradient_inputs`
+    """
+
+    forward: fx.Graph
+    backward: fx.Graph
+    real_outputs: int
+    cotangent_outputs: tuple[int, ...]
+    captured_inputs: tuple[int, ...]
+    captured_outputs: tuple[int, ...]
+    gradient_inputs: tuple[int, ...]
+    active_outputs: tuple[bool, ...]  # which outputs of the forward carry a derivative
+    captures: tuple[fx.Node, ...]  # the captured values as inputs of the backward
+
+    @property
+    def capture_keys(self) -> list[tuple[str, int]]:
+        """Each capture, told apart: the input or the output of the forward that it is."""
+        return [*(("input", i) for i in self.captured_inputs), *(("output", i) for i in self.captured_outputs)]
+
+
+def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
+    """Cut the joint graph where the forward ends. Inputs that are `mutated` after the call are saved as copies."""
+    _copy_mutated(joint, mutated)
+    backward = _backward_nodes(joint)
+    captures = _captures(joint, backward)
+    known = {node: i for i, node in reversed(list(enumerate(joint.outputs))) if isinstance(node, fx.Node)}
+    position = {node: i for i, node in enumerate(joint.inputs)}
+    temporaries = [node for node in captures if node not in known and node not in position]
+    results = [*joint.outputs, *temporaries]
+    index = {node: i for i, node in reversed(list(enumerate(results))) if isinstance(node, fx.Node)}
+    from_inputs = [node for node in captures if node in position]
+    from_outputs = [node for node in captures if node not in position]
+    cotangents = [i for i, g in enumerate(joint.cotangents) if g is not None]
+    wanted = [i for i, g in enumerate(joint.gradients) if g is not None]
+    arguments = [*(joint.cotangents[i] for i in cotangents), *from_inputs, *from_outputs]
+    reverse = _copy(backward, arguments, [joint.gradients[i] for i in wanted])
+    return Split(
+        forward=_copy([n for n in joint.graph.nodes if n not in joint.backward], joint.inputs, results),
+        backward=narrow(reverse),
+        real_outputs=len(joint.outputs),
+        cotangent_outputs=tuple(cotangents),
+        captured_inputs=tuple(position[node] for node in from_inputs),
+        captured_outputs=tuple(index[node] for node in from_outputs),
+        gradient_inputs=tuple(wanted),
+        active_outputs=tuple(isinstance(node, fx.Node) and node in joint.active for node in results),
+        captures=tuple(ir.inputs(reverse)[len(cotangents) :]),
+    )
+
+
+def _copy_mutated(joint: Joint, mutated: Sequence[int]) -> None:
+    """The backward reads an input that the program overwrites: let it read a copy made before."""
+    for node in (joint.inputs[i] for i in mutated):
+        readers = [user for user in node.users if user in joint.backward]
+        if readers:
+            last = [*joint.inputs, *(g for g in joint.cotangents if g is not None)][-1]
+            with joint.graph.inserting_after(last):
+                copy = joint.graph.call_function(aten.clone.default, (node,))
+            copy.meta = dict(node.meta)
+            for reader in readers:
+                reader.replace_input_with(node, copy)
+
+
+def copy_graph(graph: fx.Graph) -> fx.Graph:
+    return _copy(ir.calls(graph), ir.inputs(graph), ir.outputs(graph))
+
+
+def prune_inputs(graph: fx.Graph) -> list[int]:
+    """Remove the inputs that nobody reads; the positions of those that stay."""
+    kept = []
+    for position, node in enumerate(ir.inputs(graph)):
+        if node.users:
+            kept.append(position)
+        else:
+            graph.erase_node(node)
+    return kept
+
+
+def _backward_nodes(joint: Joint) -> list[fx.Node]:
+    """What the gradients need, in order: live nodes of the reverse part and forward nodes that are derived again."""
+    needed: set[fx.Node] = set()
+    stack = [g for g in joint.gradients if g is not None]
+    while stack:
+        node = stack.pop()
+        if node in needed or not (node in joint.backward or is_free(node)):
+            continue
+        needed.add(node)
+        stack.extend(node.all_input_nodes)
+    return [node for node in joint.graph.nodes if node in needed]
+
+
+def _captures(joint: Joint, backward: list[fx.Node]) -> list[fx.Node]:
+    """Forward values that the backward reads, in program order."""
+    inside = set(backward)
+    read = {a for node in backward for a in node.all_input_nodes if a not in inside}
+    read |= {g for g in joint.gradients if g is not None and g not in inside}
+    read -= set(joint.cotangents)
+    return [node for node in joint.graph.nodes if node in read]
+
+
+VIEWS = frozenset(
+    getattr(getattr(aten, name), overload)
+    for name, overload in [
+        ("t", "default"), ("transpose", "int"), ("permute", "default"), ("view", "default"), ("_unsafe_view", "default"),
+        ("expand", "default"), ("unsqueeze", "default"), ("squeeze", "dim"), ("squeeze", "dims"), ("squeeze", "default"),
+        ("slice", "Tensor"), ("select", "int"), ("detach", "default"), ("alias", "default"), ("split", "Tensor"),
+        ("split_with_sizes", "default"), ("unbind", "int"), ("diagonal", "default"), ("view_as_real", "default"),
+        ("view_as_complex", "default"), ("_conj", "default"), ("unfold", "default"), ("as_strided", "default"),
+    ]
+)  # fmt: skip
+
+
+def is_free(node: fx.Node) -> bool:
+    """Costs nothing to compute again in the backward: a view, or an element of a tuple of views."""
+    if node.op != "call_function":
+        return False
+    if node.target is operator.getitem:
+        return is_free(node.args[0])  # type: ignore[arg-type]
+    return node.target in VIEWS
+
+
+def _copy(nodes: list[fx.Node], arguments: list[Any], results: list[Any]) -> fx.Graph:
+    """A new graph with inputs `arguments`, the calls among `nodes`, and outputs `results`; dead code removed."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in arguments:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = dict(node.meta)
+    for node in nodes:
+        if node.op in ("call_function", "get_attr"):
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            copies[node]._rename(node.name)
+    graph.output([copies[r] if isinstance(r, fx.Node) else r for r in results])
+    graph.eliminate_dead_code()
+    return graph

@@ -1,0 +1,85 @@
+"""specialize(backward, undefined): the backward that is left when some cotangents never arrive.
+
+The graph is replayed through an Emitter in which the undefined cotangents are structural zeros. Nodes that no zero reaches
+are copied as they stand; a zero removes what is linear in it, lets sums forward their other operand, and is filled in only
+for operators that know nothing of zeros. Then dead code goes, and with it the captures nobody reads any more.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from tapeless import torch_internals
+from tapeless.differentiate.apply import result_is_zero
+from tapeless.ir import graph as ir
+from tapeless.ir.emit import Emitter
+from tapeless.ir.ops import accumulate
+from tapeless.ir.narrow import narrow
+
+aten = torch.ops.aten
+
+
+def specialize(backward: fx.Graph, undefined: Collection[int] = (), unwanted: Collection[int] = ()) -> fx.Graph:
+    """`backward` for calls in which the inputs `undefined` are None and the outputs `unwanted` are not asked for.
+
+    Inputs and outputs keep their positions: an input that is not read any more stays as an unused placeholder, an output
+    that is structurally zero or unwanted becomes None.
+    """
+    replay = _Replay(fx.Graph())
+    fakes = [ir.value(node) for node in ir.inputs(backward)]
+    with torch_internals.emission(torch_internals.fake_mode_of(fakes)), replay.emitter:
+        for position, node in enumerate(ir.inputs(backward)):
+            replay.input(node, position in undefined)
+        for node in ir.calls(backward):
+            replay.call(node)
+        results = [None if i in unwanted else replay.result(r) for i, r in enumerate(ir.outputs(backward))]
+    replay.graph.output(results)
+    replay.graph.eliminate_dead_code()
+    return narrow(replay.graph)
+
+
+class _Replay:
+    """A walk over a graph that writes it anew."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+        self.emitter = Emitter(graph, result_is_zero)
+        self.emitter.addition = aten.add.Tensor  # what is not zero is defined
+        self.values: dict[fx.Node, Any] = {}
+        self.copies: dict[fx.Node, fx.Node] = {}  # nodes that no zero reached
+
+    def input(self, node: fx.Node, undefined: bool) -> None:
+        copy = self.emitter.placeholder(node.name, ir.value(node))
+        copy.meta = dict(node.meta)
+        self.values[node] = self.emitter.zero(ir.value(node)) if undefined else ir.value(node)
+        if not undefined:
+            self.copies[node] = copy
+
+    def call(self, node: fx.Node) -> None:
+        args, kwargs = tree_map_only(fx.Node, self.values.__getitem__, (node.args, node.kwargs))
+        with self.emitter.in_region(ir.region(node)):
+            if node.target is accumulate:
+                self.values[node] = self.emitter.accumulate(*args)
+            elif node.target is operator.getitem and node.args[0] not in self.copies:
+                self.values[node] = args[0][args[1]]
+            elif any(self.emitter.is_zero(leaf) for leaf in tree_leaves((args, kwargs))):
+                self.values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+            else:
+                self._copy(node)
+
+    def _copy(self, node: fx.Node) -> None:
+        copy = self.graph.node_copy(node, lambda a: self.copies.get(a) or self.emitter.node(self.values[a]))
+        copy._rename(node.name)
+        self.copies[node], self.values[node] = copy, ir.value(node)
+        self.emitter.bind(ir.value(node), copy)
+
+    def result(self, result: Any) -> fx.Node | None:
+        if not isinstance(result, fx.Node) or self.emitter.is_zero(self.values[result]):
+            return None
+        return self.emitter.node(self.values[result])

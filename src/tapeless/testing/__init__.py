@@ -1,0 +1,1 @@
+"""For authors of rules and passes."""
