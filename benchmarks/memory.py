@@ -70,5 +70,3 @@ def _status(key: str) -> float:
     """A line of the process status, kilobytes made megabytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(key)) / 1024
-
-

@@ -28,8 +28,8 @@ class Table:
     def show(self) -> None:
         """Print the table to the terminal."""
         table = RichTable(title=self.title, title_justify="left")
-        for index, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+        for column in self.columns:
+            table.add_column(column, overflow="fold")
         for row in self.rows:
             table.add_row(*row)
         Console().print(table)

@@ -14,6 +14,7 @@ from torch._dynamo import compiled_autograd
 from torch._functorch import aot_autograd
 from torch._functorch._aot_autograd import graph_capture, graph_capture_wrappers, graph_compile, runtime_wrappers
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput
+from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
@@ -140,6 +141,9 @@ def _dispatch_forward_graph(flat_fn: Any, flat_args: Any, descriptions: Any, con
     return module, saved, tracing.flat_args_descs, tracing.maybe_subclass_meta
 
 
+autograd_function_apply = torch.ops.higher_order.autograd_function_apply  # how Dynamo hands over a custom Function
+
+
 # -- fake tensors --------------------------------------------------------------------------------------------------
 
 
@@ -163,17 +167,7 @@ def keeps_graph() -> bool:
     return torch._C._autograd._get_current_graph_task_keep_graph()
 
 
-# -- derivatives that torch has ------------------------------------------------------------------------------------
-
-
-def has_derivative(op: Any) -> bool:
-    """Does the operator have an autograd kernel of its own, or is it composed of operators that do?
-
-    Relies on `Autograd` kernels of operators without derivative being the fallthrough or "not implemented" ones.
-    """
-    name = op.name()
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return has(name, "AutogradCPU") or has(name, "Autograd") or has(name, "CompositeImplicitAutograd")
+# -- tracing torch's own derivatives -------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -184,3 +178,9 @@ def tracing_on_fakes() -> Iterator[None]:
 
 
 without_modes = torch.utils._python_dispatch._disable_current_modes
+
+
+def custom_op_without_derivative(op: Any) -> bool:
+    """Is `op` a `torch.library.custom_op` for which nobody called `register_autograd`?"""
+    definition = OPDEFS.get(op.name().split(".")[0])
+    return definition is not None and definition._backward_fn is None

@@ -11,8 +11,14 @@ from torch import fx
 SET_GRAD = torch._C._set_grad_enabled
 
 
-def carry_facts(graph: fx.Graph) -> None:
+def carry_facts(module: fx.GraphModule) -> None:
     """Tag every node with its name, and with `no_grad` where the user cut the gradient (a region, or `.detach()`)."""
+    for part in module.modules():
+        if isinstance(part, fx.GraphModule):
+            _tag(part.graph)
+
+
+def _tag(graph: fx.Graph) -> None:
     enabled = True
     for node in graph.nodes:
         if node.target is SET_GRAD:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import fx
 
 from tapeless import torch_internals
+from tapeless.capture.custom import mark_custom_functions, resolve_markers
 from tapeless.capture.facts import carry_facts
 from tapeless.capture.names import name_values
 from tapeless.torch_internals import Convention
@@ -37,7 +38,9 @@ class Captured:
 
 def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
     """The graph of `module` with no mutation and no aliasing left, and the convention that restores both."""
-    carry_facts(module.graph)
+    custom = mark_custom_functions(module)
+    carry_facts(module)
     graph, convention = torch_internals.capture_forward(module, inputs)
+    resolve_markers(graph, custom)
     name_values(graph, module.graph, convention)
     return Captured(graph, convention)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,32 +10,52 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tapeless.errors import MissingRule, RuleFailed, TapelessError
+from tapeless.errors import RuleFailed
 from tapeless.ir import graph as ir
+from tapeless.ir.custom import CustomFunction
 from tapeless.ir.emit import Emitter
 from tapeless.rules.fit import fit
-from tapeless.rules.registry import Rule, gradients, named_arguments, rule_of
-from tapeless.rules.traced import traced_gradients, why_untraceable
+from tapeless.rules.registry import gradients, named_arguments, rule_of
+from tapeless.rules.traced import Untraceable, functional_graph, traced_gradients
 
-Gradients = Iterator[tuple[fx.Node, torch.Tensor]]
+Pair = tuple[fx.Node, torch.Tensor]
+Gradients = list[Pair]
 
 
 def pull_back(emitter: Emitter, node: fx.Node, g: Any, active: Any) -> Gradients:
     """Gradients of the active arguments of `node`, given the cotangent(s) of its result."""
-    op: Any = node.target
+    try:
+        if isinstance(node.target, CustomFunction):
+            return list(_pull_back_custom(emitter, node, node.target, g, active))
+        return list(_pull_back_operator(emitter, node, node.target, g, active))
+    except Untraceable:
+        raise
+    except Exception as problem:
+        raise RuleFailed(str(node.target), ir.where(node), f"{type(problem).__name__}: {problem}") from problem
+
+
+def _pull_back_operator(emitter: Emitter, node: fx.Node, op: Any, g: Any, active: Any) -> Iterator[Pair]:
+    if not isinstance(op, OpOverload):
+        raise Untraceable("it is not an ATen operator")
     arguments = named_arguments(op, node.args, node.kwargs)
     wanted = [name for name, given in arguments.items() if any(a in active for a in _nodes(given))]
     values = {name: tree_map_only(fx.Node, ir.value, given) for name, given in arguments.items()}
     values |= {"out": ir.value(node), "g": _cotangents(emitter, node, g)}
-    try:
-        found = _gradients(op, wanted, values)
-    except TapelessError:
-        raise
-    except Exception as problem:
-        raise RuleFailed(str(op), ir.where(node), f"{type(problem).__name__}: {problem}") from problem
+    found = _gradients(op, wanted, values)
     for name in wanted:
-        fitted = fit(found.get(name), values[name])
-        yield from _pairs(arguments[name], fitted, active)
+        yield from _pairs(arguments[name], fit(found.get(name), values[name]), active)
+
+
+def _pull_back_custom(emitter: Emitter, node: fx.Node, custom: CustomFunction, g: Any, active: Any) -> Iterator[Pair]:
+    """The user's own backward, on cotangents that are all defined: nothing says that it is linear."""
+    _, arguments, saved = node.args
+    filled = [emitter.defined(element) for element in _cotangents(emitter, node, g)]
+    inputs = [*custom.cotangents(filled), *custom.saved([ir.value(s) for s in saved])]  # type: ignore[union-attr]
+    module = functional_graph(fx.Interpreter(custom.backward).run, inputs)
+    found = fx.Interpreter(module).run(*inputs)
+    gradients_of_tensors = [grad for grad, keep in zip(found, custom.tensor_arguments, strict=True) if keep]
+    for argument, gradient in zip(arguments, gradients_of_tensors, strict=True):  # type: ignore[arg-type]
+        yield from _pairs(argument, fit(gradient, ir.value(argument)), active)  # type: ignore[arg-type]
 
 
 def _gradients(op: OpOverload, wanted: list[str], values: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +77,7 @@ def _cotangents(emitter: Emitter, node: fx.Node, g: Any) -> Any:
     )
 
 
-def _pairs(given: Any, fitted: Any, active: Any) -> Gradients:
+def _pairs(given: Any, fitted: Any, active: Any) -> Iterator[Pair]:
     if isinstance(given, (list, tuple)):
         for element, gradient in zip(given, fitted or [None] * len(given), strict=True):
             yield from _pairs(element, gradient, active)
@@ -69,41 +89,7 @@ def _nodes(given: Any) -> list[fx.Node]:
     return [leaf for leaf in tree_leaves(given) if isinstance(leaf, fx.Node)]
 
 
-# -- what can be differentiated, and what zeros do -----------------------------------------------------------------
-
-
-def check_rules(graph: fx.Graph, active: Any, reached: Iterable[fx.Node]) -> None:
-    """Every operator between `wrt` and the outputs has a rule, or all that have none are reported at once."""
-    needed = _ancestors(reached) & set(active)
-    missing = [(node, reason) for node in ir.calls(graph) if node in needed and (reason := _missing(node, active))]
-    if not missing:
-        return
-    node, reason = missing[0]
-    others = dict.fromkeys(str(other.target) for other, _ in missing[1:] if other.target != node.target)
-    raise MissingRule(str(node.target), ir.where(node), active[node].name, reason, tuple(others))
-
-
-def _missing(node: fx.Node, active: Any) -> str | None:
-    op: Any = node.target
-    if not isinstance(op, OpOverload):
-        return None if op.__name__ == "getitem" else "it is not an ATen operator"
-    rule: Rule | None = rule_of(op)
-    given = named_arguments(op, node.args, node.kwargs)
-    wanted = [name for name, argument in given.items() if any(a in active for a in _nodes(argument))]
-    if rule and all(name in rule.vjps or name in rule.constants for name in wanted):
-        return None
-    return why_untraceable(op)
-
-
-def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    seen: set[fx.Node] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(node.all_input_nodes)
-    return seen
+# -- what zeros do -----------------------------------------------------------------
 
 
 def result_is_zero(op: Any, args: Sequence[Any], kwargs: dict[str, Any], is_zero: Callable[[Any], bool]) -> bool:

@@ -12,8 +12,11 @@ from torch import fx
 
 from tapeless import torch_internals
 from tapeless.differentiate.activity import active_nodes
-from tapeless.differentiate.apply import check_rules, pull_back, result_is_zero
+from tapeless.differentiate.apply import pull_back, result_is_zero
+from tapeless.errors import MissingRule
+from tapeless.rules.traced import Untraceable
 from tapeless.ir import graph as ir
+from tapeless.ir.custom import CustomFunction
 from tapeless.ir.emit import Emitter
 
 
@@ -31,6 +34,7 @@ class Joint:
 
 
 Cotangents = dict[fx.Node, Any]  # value → its cotangent; for a tuple-valued node, one per element
+Missing = list[tuple[fx.Node, str]]  # operators without a rule, and why
 
 
 def reverse(graph: fx.Graph, wrt: Sequence[fx.Node], differentiable: Sequence[bool]) -> Joint:
@@ -38,7 +42,6 @@ def reverse(graph: fx.Graph, wrt: Sequence[fx.Node], differentiable: Sequence[bo
     active = active_nodes(graph, wrt)
     outputs = ir.outputs(graph)
     reached = [d and isinstance(o, fx.Node) and o in active for o, d in zip(outputs, differentiable, strict=True)]
-    check_rules(graph, active, [o for o, r in zip(outputs, reached, strict=True) if r])
     inputs, forward = ir.inputs(graph), [*ir.inputs(graph), *ir.calls(graph)]
     graph.erase_node(graph.output_node())
     emitter = Emitter(graph, result_is_zero)
@@ -46,18 +49,20 @@ def reverse(graph: fx.Graph, wrt: Sequence[fx.Node], differentiable: Sequence[bo
     with torch_internals.emission(torch_internals.fake_mode_of([ir.value(n) for n in inputs])), emitter:
         placeholders = _cotangent_inputs(emitter, inputs, outputs, reached)
         cotangents: Cotangents = {}
+        missing: Missing = []
         for output, g in zip(outputs, placeholders, strict=True):
             if g is not None:
                 cotangents[output] = emitter.accumulate(cotangents.get(output), ir.value(g))
         for node in reversed(forward):
             if node.op == "call_function" and node in cotangents:
-                _step(emitter, node, active, cotangents)
+                _step(emitter, node, active, cotangents, missing)
+        _report(missing, active)
         gradients = [_gradient(emitter, cotangents.get(node)) if node in wrt else None for node in inputs]
     backward = emitter.emitted | {g for g in placeholders if g is not None}
     return Joint(graph, inputs, outputs, placeholders, gradients, backward, set(active))
 
 
-def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents) -> None:
+def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents, missing: Missing) -> None:
     """Pop the cotangent of one value, pull it back through its operator, add it to the cotangents of the arguments."""
     g = cotangents.pop(node)
     if node.target is operator.getitem:
@@ -65,10 +70,27 @@ def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents) 
         slots = cotangents.setdefault(source, {})
         slots[index] = emitter.accumulate(slots.get(index), g)
         return
-    with emitter.in_region(ir.Region(node.name, str(node.target), ir.where(node))):
-        gradients = pull_back(emitter, node, g, active)
+    with emitter.in_region(_region(node)):
+        try:
+            gradients = pull_back(emitter, node, g, active)
+        except Untraceable as reason:
+            missing.append((node, str(reason)))
+            gradients = [(a, emitter.defined(emitter.zero(ir.value(a)))) for a in node.all_input_nodes if a in active]
     for argument, gradient in gradients:
         cotangents[argument] = emitter.accumulate(cotangents.get(argument), gradient)
+
+
+def _region(node: fx.Node) -> ir.Region:
+    name = getattr(node.target, "__name__", "") if isinstance(node.target, CustomFunction) else str(node.target)
+    return ir.Region(node.name, name, ir.where(node), linear=not isinstance(node.target, CustomFunction))
+
+
+def _report(missing: Missing, active: Any) -> None:
+    """All operators without a rule at once, the first in program order with its source line."""
+    if missing:
+        node, reason = missing[-1]
+        others = dict.fromkeys(str(other.target) for other, _ in reversed(missing) if other.target != node.target)
+        raise MissingRule(str(node.target), ir.where(node), active[node].name, reason, tuple(others))
 
 
 def _cotangent_inputs(emitter: Emitter, inputs: Any, outputs: Any, reached: Sequence[bool]) -> list[fx.Node | None]:

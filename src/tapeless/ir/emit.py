@@ -104,6 +104,12 @@ class Emitter(TorchDispatchMode):
         self._nodes[id(zero)] = (zero, node)
         return node
 
+    def defined(self, val: torch.Tensor | None) -> torch.Tensor | None:
+        """`val` as a tensor that is really there: a structural zero is filled in and counts as defined from now on."""
+        if val is None or not self.is_zero(val):
+            return val
+        return self.bind(_fresh(val), self._fill(val))
+
     def placeholder(self, name: str, val: Any) -> fx.Node:
         node = self.graph.placeholder(name)
         ir.set_value(node, val)

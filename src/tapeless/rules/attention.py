@@ -25,6 +25,7 @@ def attention(g, query, key, value, out, dropout_p, is_causal, attn_mask, scale)
 @jvp(flash)
 def attention_jvp(query, key, value, query_t, key_t, value_t, is_causal, attn_mask, scale):
     """With S = s q kᵀ + mask and P = softmax(S):  ȯ = Ṗ v + P v̇,  Ṗ = P ⊙ (Ṡ − ⟨P, Ṡ⟩)."""
+    key, value, key_t, value_t = _heads_of(query, key, value, key_t, value_t)
     scale, probability = _probability(query, key, is_causal, attn_mask, scale)
     score_t = scale * (query_t @ key.mT + query @ key_t.mT)
     return _softmax_jvp(probability, score_t) @ value + probability @ value_t, None
@@ -36,7 +37,8 @@ def attention_backward(g, grad_out, query, key, value, is_causal, attn_mask, sca
 
     P is recomputed from query and key, not from the saved logsumexp, so that the result can be differentiated again.
     """
-    by_query, by_key, by_value = g
+    (by_query, by_key, by_value), group = g, _group(query, key)
+    key, value, by_key, by_value = _heads_of(query, key, value, by_key, by_value)
     scale, probability = _probability(query, key, is_causal, attn_mask, scale)
     bar = grad_out @ value.mT  # P̄
     score_bar = _softmax_jvp(probability, bar)  # S̄
@@ -49,8 +51,8 @@ def attention_backward(g, grad_out, query, key, value, is_causal, attn_mask, sca
     return (
         probability @ by_value + by_bar @ value,
         scale * (score_bar @ by_key + by_score @ key),
-        scale * (score_bar.mT @ by_query + by_score.mT @ query),
-        by_bar.mT @ grad_out,
+        _sum_heads(scale * (score_bar.mT @ by_query + by_score.mT @ query), group),
+        _sum_heads(by_bar.mT @ grad_out, group),
     )
 
 
@@ -59,6 +61,8 @@ def attention_backward_jvp(
     grad_out, query, key, value, grad_out_t, query_t, key_t, value_t, is_causal, attn_mask, scale
 ):
     """The product rule on  v̄ = Pᵀō,  q̄ = s S̄ k,  k̄ = s S̄ᵀq,  S̄ = P ⊙ (P̄ − ⟨P, P̄⟩),  P̄ = ō vᵀ."""
+    group = _group(query, key)
+    key, value, key_t, value_t = _heads_of(query, key, value, key_t, value_t)
     scale, probability = _probability(query, key, is_causal, attn_mask, scale)
     probability_t = _softmax_jvp(probability, scale * (query_t @ key.mT + query @ key_t.mT))
     bar, bar_t = grad_out @ value.mT, grad_out_t @ value.mT + grad_out @ value_t.mT
@@ -70,8 +74,8 @@ def attention_backward_jvp(
     )
     return (
         scale * (score_bar_t @ key + score_bar @ key_t),
-        scale * (score_bar_t.mT @ query + score_bar.mT @ query_t),
-        probability_t.mT @ grad_out + probability.mT @ grad_out_t,
+        _sum_heads(scale * (score_bar_t.mT @ query + score_bar.mT @ query_t), group),
+        _sum_heads(probability_t.mT @ grad_out + probability.mT @ grad_out_t, group),
     )
 
 
@@ -83,6 +87,7 @@ nondifferentiable(flash_backward, arguments=("out_", "logsumexp", "attn_mask"))
 @bilinear(aten._grouped_mm.default, wrt=("self", "mat2"))
 def grouped_mm(g, self, mat2, offs):
     """As of a matrix product, group by group: Ā = C̄ Bᵀ, B̄ = Aᵀ C̄."""
+    g = g.contiguous()
     return aten._grouped_mm(g, mat2.mT, offs), aten._grouped_mm(self.mT, g, offs)
 
 
@@ -97,8 +102,23 @@ def _probability(query, key, is_causal, attn_mask, scale):
         allowed = torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).tril()
         score = torch.where(allowed, score, -math.inf)
     if attn_mask is not None:
-        score = torch.where(attn_mask, score, -math.inf) if attn_mask.dtype == torch.bool else score + attn_mask
+        score = score + attn_mask
     return scale, aten._safe_softmax(score, -1)
+
+
+def _group(query, key):
+    """How many heads of the query share one head of key and value."""
+    return query.shape[1] // key.shape[1]
+
+
+def _heads_of(query, *tensors):
+    """Key, value and what has their shape, with as many heads as the query."""
+    return [t if (n := _group(query, t)) == 1 else t.repeat_interleave(n, 1) for t in tensors]
+
+
+def _sum_heads(gradient, group):
+    """The transpose of repeating each head `group` times."""
+    return gradient if group == 1 else gradient.unflatten(1, (-1, group)).sum(2)
 
 
 def _softmax_jvp(probability, score_t):

@@ -6,7 +6,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from tapeless.rules.helpers import conj, scaled
-from tapeless.rules.registry import bilinear, jvp, linear, pointwise, vjp
+from tapeless.rules.registry import bilinear, jvp, pointwise, vjp
 
 aten = torch.ops.aten
 
@@ -42,7 +42,7 @@ pointwise(
 # -- matrices ------------------------------------------------------------------------------------------------------
 
 # Note [Gradients lie as their matrices do]
-# A product of matrices can be computed as itself or as the transpose of the transposed product. The gradient of a matrix
+# A product of matrices can be computed as itself or as the transpose of the transposed product. The gradient of one
 # that lies column by column (the transposed weight of a linear layer) is computed transposed, so that it lies as its
 # matrix does: the weight's gradient is then contiguous, and no copy is needed to accumulate it.
 

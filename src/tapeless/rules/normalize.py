@@ -127,10 +127,9 @@ def _layer(input, normalized_shape, mean, rstd, weight):
 
 @vjp(aten._fused_rms_norm.default)
 def rms_norm(g, input, normalized_shape, weight, out):
-    """x̄ = J (w ⊙ ȳ) − ρ² x̂ ρ̄/n, w̄ = Σ ȳ ⊙ x̂; here x̂ = ρ x, without a mean."""
-    wanted = [True, weight is not None]
-    by_input, by_weight = aten._fused_rms_norm_backward(g[0], input, normalized_shape, out[1], weight, wanted)
-    return by_input + _rms(input, normalized_shape, out[1], weight).from_rstd(g[1]), by_weight
+    """x̄ = J (w ⊙ ȳ) − ρ² x̂ ρ̄/n, w̄ = Σ ȳ ⊙ x̂; here x̂ = ρ x, without a mean. Not every device has a backward kernel."""
+    normal = _rms(input, normalized_shape, out[1], weight)
+    return normal.project(normal.scale(g[0])) + normal.from_rstd(g[1]), None if weight is None else g[0] * normal.hat
 
 
 @jvp(aten._fused_rms_norm.default)
@@ -138,23 +137,6 @@ def rms_norm_jvp(input, input_t, normalized_shape, weight, weight_t, out):
     """ẏ = w ⊙ J ẋ + ẇ ⊙ x̂, ρ̇ = −ρ² ⟨x̂ ⊙ ẋ⟩."""
     normal = _rms(input, normalized_shape, out[1], weight)
     return normal.tangent(input_t, weight_t, None), -(out[1] * out[1] * normal.mean(normal.hat * input_t))
-
-
-@vjp(aten._fused_rms_norm_backward.default, wrt=("grad_out", "input", "weight"), linear_in="grad_out")
-def rms_norm_backward(g, grad_out, input, normalized_shape, rstd, weight, output_mask):
-    """See `Normal.second`."""
-    return _rms(input, normalized_shape, rstd, weight).second(grad_out, *_wanted(g, output_mask), None)
-
-
-@jvp(aten._fused_rms_norm_backward.default)
-def rms_norm_backward_jvp(grad_out, grad_out_t, input, input_t, normalized_shape, rstd, weight, weight_t, output_mask):
-    """See `Normal.second_tangent`."""
-    normal = _rms(input, normalized_shape, rstd, weight)
-    by_input_t, by_weight_t = normal.second_tangent(grad_out, grad_out_t, input_t, weight_t)
-    return _wanted((by_input_t, _sum(by_weight_t, range(input.dim() - len(normalized_shape)))), output_mask)
-
-
-nondifferentiable(aten._fused_rms_norm_backward.default, arguments="rstd")
 
 
 def _rms(input, normalized_shape, rstd, weight):

@@ -1,6 +1,6 @@
 """Elementwise functions: one line per operator.
 
-A derivative is written in `out` where that saves less. A function of `g` is the whole product, for a kernel that fuses it,
+A derivative is written in `out` where that saves less. A function of `g` is the whole product: for a fused kernel,
 a quotient, or a choice between g and 0; such choices are made by `where`, so that an infinite g meets no 0.
 """
 

@@ -204,7 +204,7 @@ def _log_sum_from(x, dim):
 
 
 def _weighted(weight, self, out, dim):
-    """exp(xₖ) · Σ over j ≥ k of weightⱼ exp(−yⱼ) for a non-negative weight, by logarithms, so that nothing overflows."""
+    """exp(xₖ) · Σ over j ≥ k of weightⱼ exp(−yⱼ) for a non-negative weight, by logarithms: nothing overflows."""
     return (_log_sum_from(weight.log() - out, dim) + self).exp()
 
 

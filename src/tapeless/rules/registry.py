@@ -1,7 +1,8 @@
 """What is known about each ATen operator: how it carries gradients, tangents and structural zeros.
 
 A rule is ordinary PyTorch. Its parameters are the operator's schema names, plus `g` (cotangent of the output, a tuple if
-there are several outputs) and `out` (the result); what it names is what is saved for the backward. Run on tensors it
+there are several outputs) and `out` (the result); what it names is what is saved for the backward, and a last `**how`
+takes the operator's remaining settings (arguments that are no tensors). Run on tensors it
 computes, run on the fake tensors of an `Emitter` it writes graph nodes.
 
 Say the strongest true thing, once:
@@ -212,7 +213,7 @@ def gradients(rule: Rule, wanted: Iterable[str], values: Values) -> Values:
 
 
 def _written_jvp(op: OpOverload, function: Function) -> Tangent:
-    reads = tuple(inspect.signature(function).parameters)
+    reads = _reads(op, function)
     _check_names(op, tuple(name.removesuffix("_t") for name in reads if name != "out"))
 
     def tangent(values: Values, tangents: Values) -> Any:
@@ -300,9 +301,19 @@ def _add_formula(rule: Rule, function: Function, wrt: Names) -> None:
 
 
 def _parameters(op: OpOverload, function: Function) -> Names:
-    names = tuple(inspect.signature(function).parameters)
+    names = _reads(op, function)
     _check_names(op, tuple(name for name in names if name not in ("g", "out")))
     return names
+
+
+def _reads(op: OpOverload, function: Function) -> Names:
+    """Names of the values a rule asks for; `**how` stands for all further arguments of the operator that are no tensors."""
+    parameters = inspect.signature(function).parameters.values()
+    names = tuple(p.name for p in parameters if p.kind is not p.VAR_KEYWORD)
+    if len(names) == len(parameters):
+        return names
+    how = (n for n in argument_names(op) if n not in names and n not in tensor_arguments(op))
+    return (*names, *how)
 
 
 def _check_names(op: OpOverload, names: Names) -> None:

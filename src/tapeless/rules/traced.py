@@ -6,35 +6,34 @@ operator stands. So coverage is complete from the first day, and a written rule 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tapeless import torch_internals
-from tapeless.errors import Unsupported
 from tapeless.rules.registry import argument_names, call_by_name, named_arguments, tensor_arguments
 
 
-@dataclass(frozen=True)
-class Template:
-    """A vjp as a graph: inputs are the tensors in (g, out, arguments), outputs the gradients `wanted`, flat."""
-
-    module: fx.GraphModule
-    defined: tuple[bool, ...]
-
+Template = fx.GraphModule  # inputs: the tensors among (g, out, arguments); outputs: the gradients wanted, flat
 
 _TEMPLATES: dict[Any, Template] = {}
 
 
+class Untraceable(Exception):
+    """Torch has no derivative for the operator, or none that can be traced."""
+
+
 def traced_gradients(op: OpOverload, wanted: list[str], values: dict[str, Any]) -> dict[str, Any]:
     """Gradients of the arguments `wanted`, by the operator's own derivative."""
+    if problem := why_untraceable(op):
+        raise Untraceable(problem)
     arguments = {name: values[name] for name in argument_names(op)}
-    given = {"g": _present(values["g"], values["out"]), "out": values["out"], **arguments}
+    given = {"g": values["g"], "out": values["out"], **arguments}
     leaves, spec = tree_flatten(given)
     key = (op, tuple(wanted), spec, tuple(_signature(leaf) for leaf in leaves))
     template = _TEMPLATES.get(key) if _cacheable(leaves) else None
@@ -43,7 +42,7 @@ def traced_gradients(op: OpOverload, wanted: list[str], values: dict[str, Any]) 
         if _cacheable(leaves):
             _TEMPLATES[key] = template
     tensors = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, torch.SymInt))]
-    flat = iter(fx.Interpreter(template.module).run(*tensors))
+    flat = iter(fx.Interpreter(template).run(*tensors))
     shape = {name: arguments[name] for name in wanted}
     return {name: _like(tree, flat) for name, tree in shape.items()}
 
@@ -52,9 +51,9 @@ def why_untraceable(op: OpOverload) -> str | None:
     """None if torch has a derivative for `op`; else a sentence saying what is wrong with it."""
     if op._schema.is_mutable:
         return "it mutates its arguments"
-    if torch_internals.has_derivative(op):
-        return None
-    return "torch itself has no derivative for it"
+    if torch_internals.custom_op_without_derivative(op):
+        return "it is a custom operator without `register_autograd`"
+    return None
 
 
 def _trace(op: OpOverload, wanted: list[str], leaves: list[Any], spec: Any) -> Template:
@@ -67,15 +66,24 @@ def _trace(op: OpOverload, wanted: list[str], leaves: list[Any], spec: Any) -> T
         values = tree_unflatten(filled, spec)
         return _autograd(op, wanted, values)
 
+    try:
+        module = functional_graph(vjp, [leaves[i] for i in positions], partial(_reuse_result, op, leaves, spec, positions))
+    except (RuntimeError, NotImplementedError) as problem:
+        raise Untraceable(str(problem).strip().splitlines()[0]) from problem
+    return module
+
+
+def functional_graph(function: Any, inputs: list[Any], edit: Any = lambda module: None) -> fx.GraphModule:
+    """`function` traced on the fake tensors `inputs` to ATen without mutation."""
+    fakes = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in inputs]
     with torch_internals.tracing_on_fakes():
-        module = make_fx(vjp, tracing_mode="real")(*[_detached(leaves[i]) for i in positions])
-    _reuse_result(module, op, leaves, spec, positions)
-    if any(_mutates(node) for node in module.graph.nodes):
-        with torch_internals.tracing_on_fakes():
-            functional = torch.func.functionalize(fx.Interpreter(module).run, remove="mutations")
-            module = make_fx(functional, tracing_mode="real")(*[_detached(leaves[i]) for i in positions])
+        module = make_fx(function, tracing_mode="real")(*fakes)
+        edit(module)
+        if any(_mutates(node) for node in module.graph.nodes):
+            pure = torch.func.functionalize(fx.Interpreter(module).run, remove="mutations")
+            module = make_fx(pure, tracing_mode="real")(*fakes)
     module.graph.eliminate_dead_code()
-    return Template(module, ())
+    return module
 
 
 def _autograd(op: OpOverload, wanted: list[str], values: dict[str, Any]) -> list[Any]:
@@ -91,7 +99,7 @@ def _autograd(op: OpOverload, wanted: list[str], values: dict[str, Any]) -> list
     return [next(by_input) if _floating(t) else None for t in tracked]
 
 
-def _reuse_result(module: fx.GraphModule, op: OpOverload, leaves: Any, spec: Any, positions: list[int]) -> None:
+def _reuse_result(op: OpOverload, leaves: Any, spec: Any, positions: list[int], module: fx.GraphModule) -> None:
     """The traced call of the operator itself is not repeated: its results are inputs of the template."""
     placeholders = dict(zip(positions, module.graph.find_nodes(op="placeholder"), strict=True))
     numbered = tree_unflatten(list(range(len(leaves))), spec)
@@ -104,10 +112,6 @@ def _reuse_result(module: fx.GraphModule, op: OpOverload, leaves: Any, spec: Any
         return
     for item in list(node.users):
         item.replace_all_uses_with(placeholders[results[item.args[1]]])  # type: ignore[index]
-
-
-def _present(g: Any, out: Any) -> Any:
-    return g if isinstance(g, torch.Tensor) else tuple(g)
 
 
 def _like(tree: Any, flat: Any) -> Any:
@@ -126,10 +130,6 @@ def _cacheable(leaves: list[Any]) -> bool:
     """Symbolic sizes belong to one compilation; static signatures are for ever."""
     numbers = [n for leaf in leaves for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,))]
     return not any(isinstance(n, torch.SymInt) for n in numbers)
-
-
-def _detached(leaf: Any) -> Any:
-    return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _floating(t: Any) -> bool:

@@ -19,6 +19,7 @@ from torch import fx
 from tapeless.backends.python import compile_graph
 from tapeless.differentiate.reverse import memory_format, reverse
 from tapeless.ir import graph as ir
+from tapeless.ir.custom import inline_custom
 from tapeless.partition.split import Split, copy_graph, prune_inputs, split
 from tapeless.specialize.rewrite import specialize
 
@@ -42,7 +43,7 @@ class Program:
     def __init__(self, graph: fx.Graph, signature: Signature) -> None:
         self.signature = signature
         self.first = differentiate_graph(graph, signature)
-        self.forward = compile_graph(self.first.forward, "forward")
+        self.forward = compile_graph(runnable(self.first.forward), "forward")
         self.formats = [memory_format(ir.value(o)) if ir.is_tensor(o) else None for o in ir.outputs(self.first.forward)]
         self.constant_outputs = self._constant_outputs()
         self.saves_numbers = not all(ir.is_tensor(node) for node in self.first.captures)
@@ -91,7 +92,7 @@ class Program:
         saved = {key: len(mask) + k for k, key in enumerate(self.first.capture_keys)}
         positions = [*parts.cotangent_outputs, *(saved[key] for key in parts.capture_keys)]
         undefined = [k for k, i in enumerate(parts.cotangent_outputs) if not mask[i]]
-        graph = specialize(parts.backward, undefined)
+        graph = specialize(parts.backward, len(parts.cotangent_outputs), undefined)
         kept = prune_inputs(graph)
         return Backward(graph, tuple(positions[k] for k in kept), parts.gradient_inputs, len(self.signature.wrt))
 
@@ -125,6 +126,21 @@ def differentiate_graph(graph: fx.Graph, signature: Signature) -> Split:
     graph = copy_graph(graph)
     wrt = [node for node, wanted in zip(ir.inputs(graph), signature.wrt, strict=True) if wanted]
     return split(reverse(graph, wrt, signature.differentiable), signature.mutated)
+
+
+def runnable(forward: fx.Graph) -> fx.Graph:
+    """The forward as it runs: custom functions inlined, and no tensor returned twice (autograd gives each one history)."""
+    graph = inline_custom(copy_graph(forward))
+    seen: set[fx.Node] = set()
+    results = []
+    for result in ir.outputs(graph):
+        if isinstance(result, fx.Node) and result in seen and ir.is_tensor(result):
+            with graph.inserting_before(graph.output_node()):
+                result = graph.call_function(torch.ops.aten.alias.default, (result,))
+        seen.add(result)
+        results.append(result)
+    graph.output_node().args = (results,)
+    return graph
 
 
 class _Hidden:

@@ -1,14 +1,16 @@
 """specialize(backward, undefined): the backward that is left when some cotangents never arrive.
 
 The graph is replayed through an Emitter in which the undefined cotangents are structural zeros. Nodes that no zero reaches
-are copied as they stand; a zero removes what is linear in it, lets sums forward their other operand, and is filled in only
-for operators that know nothing of zeros. Then dead code goes, and with it the captures nobody reads any more.
+are copied as they stand. A region none of whose cotangents is defined vanishes whatever stands inside: a vjp is linear. In a
+region with some, a zero removes what is linear in it, lets sums forward their other operand, and is filled in only for
+operators that know nothing of zeros. Then dead code goes, and with it the captures nobody reads any more.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,13 +27,15 @@ from tapeless.ir.narrow import narrow
 aten = torch.ops.aten
 
 
-def specialize(backward: fx.Graph, undefined: Collection[int] = (), unwanted: Collection[int] = ()) -> fx.Graph:
+def specialize(
+    backward: fx.Graph, cotangents: int, undefined: Collection[int] = (), unwanted: Collection[int] = ()
+) -> fx.Graph:
     """`backward` for calls in which the inputs `undefined` are None and the outputs `unwanted` are not asked for.
 
-    Inputs and outputs keep their positions: an input that is not read any more stays as an unused placeholder, an output
+    The first `cotangents` inputs are cotangents, `undefined` are among them. Inputs and outputs keep their positions: an input that is not read any more stays as an unused placeholder, an output
     that is structurally zero or unwanted becomes None.
     """
-    replay = _Replay(fx.Graph())
+    replay = _Replay(region_cotangents(backward, ir.inputs(backward)[:cotangents]))
     fakes = [ir.value(node) for node in ir.inputs(backward)]
     with torch_internals.emission(torch_internals.fake_mode_of(fakes)), replay.emitter:
         for position, node in enumerate(ir.inputs(backward)):
@@ -44,12 +48,41 @@ def specialize(backward: fx.Graph, undefined: Collection[int] = (), unwanted: Co
     return narrow(replay.graph)
 
 
+def _may_use_zeros(node: fx.Node) -> bool:
+    """A custom backward sees zeros filled in, as eager fills them: nothing says that it is linear."""
+    record = ir.region(node)
+    return record is None or record.linear
+
+
+@dataclass(frozen=True)
+class RegionCotangents:
+    """What enters each region from outside, among the values that depend on a cotangent at all."""
+
+    dependent: set[fx.Node]
+    of: dict[ir.Region, list[fx.Node]]
+
+
+def region_cotangents(backward: fx.Graph, cotangents: Collection[fx.Node]) -> RegionCotangents:
+    dependent = set(cotangents)
+    entering: dict[ir.Region, list[fx.Node]] = {}
+    for node in ir.calls(backward):
+        arguments = [a for a in node.all_input_nodes if a in dependent]
+        if not arguments:
+            continue
+        dependent.add(node)
+        record = ir.region(node)
+        if record is not None:
+            entering.setdefault(record, []).extend(a for a in arguments if ir.region(a) is not record)
+    return RegionCotangents(dependent, entering)
+
+
 class _Replay:
     """A walk over a graph that writes it anew."""
 
-    def __init__(self, graph: fx.Graph) -> None:
-        self.graph = graph
-        self.emitter = Emitter(graph, result_is_zero)
+    def __init__(self, cotangents: RegionCotangents) -> None:
+        self.graph = fx.Graph()
+        self.cotangents = cotangents
+        self.emitter = Emitter(self.graph, result_is_zero)
         self.emitter.addition = aten.add.Tensor  # what is not zero is defined
         self.values: dict[fx.Node, Any] = {}
         self.copies: dict[fx.Node, fx.Node] = {}  # nodes that no zero reached
@@ -64,14 +97,23 @@ class _Replay:
     def call(self, node: fx.Node) -> None:
         args, kwargs = tree_map_only(fx.Node, self.values.__getitem__, (node.args, node.kwargs))
         with self.emitter.in_region(ir.region(node)):
-            if node.target is accumulate:
+            if self._in_dead_region(node):
+                self.values[node] = tree_map_only(torch.Tensor, self.emitter.zero, ir.value(node))
+            elif node.target is accumulate:
                 self.values[node] = self.emitter.accumulate(*args)
             elif node.target is operator.getitem and node.args[0] not in self.copies:
                 self.values[node] = args[0][args[1]]
-            elif any(self.emitter.is_zero(leaf) for leaf in tree_leaves((args, kwargs))):
+            elif _may_use_zeros(node) and any(self.emitter.is_zero(leaf) for leaf in tree_leaves((args, kwargs))):
                 self.values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
             else:
                 self._copy(node)
+
+    def _in_dead_region(self, node: fx.Node) -> bool:
+        """Does the node belong to a region none of whose cotangents is defined?"""
+        record = ir.region(node)
+        if record is None or node not in self.cotangents.dependent:
+            return False
+        return all(self.emitter.is_zero(self.values[g]) for g in self.cotangents.of[record])
 
     def _copy(self, node: fx.Node) -> None:
         copy = self.graph.node_copy(node, lambda a: self.copies.get(a) or self.emitter.node(self.values[a]))

@@ -1,0 +1,91 @@
+"""Custom `autograd.Function`s keep their own backward.
+
+Dynamo hands one over as a call of `autograd_function_apply` with two graphs. Tracing its forward to ATen would lose the
+backward, so the call is replaced by one that also leaves a marker operator, and after tracing the marker becomes a
+`CustomFunction` node.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch import fx
+
+from tapeless import torch_internals
+from tapeless.errors import Unsupported
+from tapeless.ir import graph as ir
+from tapeless.ir.custom import CustomFunction
+
+_KEYS = itertools.count()
+_CALLS: dict[int, CustomCall] = {}
+
+
+@torch.library.custom_op("tapeless::custom_function", mutates_args=())
+def marker(outputs: list[torch.Tensor], arguments: list[torch.Tensor], saved: list[torch.Tensor], key: int) -> list[torch.Tensor]:
+    """Passes `outputs` on; says that their derivative by `arguments` is that of the call `key`."""
+    return [output.clone() for output in outputs]
+
+
+@marker.register_fake
+def _(outputs: Any, arguments: Any, saved: Any, key: int) -> list[torch.Tensor]:
+    return [torch.empty_like(output) for output in outputs]
+
+
+def _no_gradient(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+    raise AssertionError("the marker of a custom function is never differentiated by autograd")
+
+
+marker.register_autograd(_no_gradient)
+
+
+class CustomCall:
+    """Takes the place of `autograd_function_apply` in a Dynamo graph."""
+
+    def __init__(self) -> None:
+        self.key = next(_KEYS)
+        self.function: CustomFunction | None = None
+
+    def __call__(self, forward: fx.GraphModule, backward: fx.GraphModule, *args: Any, **options: Any) -> Any:
+        if options.get("dirty_idx"):
+            raise Unsupported("a custom autograd.Function that marks inputs dirty: return a new tensor instead")
+        outputs, saved = fx.Interpreter(forward).run(*args)
+        plain = set(options["non_differentiable_idx"])
+        single = _is_tensor(outputs)
+        results = [outputs] if single else list(outputs)
+        passed = [i for i, o in enumerate(results) if i not in plain and ir.is_differentiable_type(o)]
+        constants = tuple(None if _is_tensor(s) else (s,) for s in saved)
+        self.function = CustomFunction(backward, constants, len(results), tuple(passed), tuple(map(_is_tensor, args)))
+        marked = marker(
+            [results[i] for i in passed], [a for a in args if _is_tensor(a)], [s for s in saved if _is_tensor(s)], self.key
+        )
+        for i, result in zip(passed, marked, strict=True):
+            results[i] = result
+        return results[0] if single else tuple(results)
+
+
+def mark_custom_functions(module: fx.GraphModule) -> list[CustomCall]:
+    """Let every custom function in a Dynamo graph leave a marker when it is traced."""
+    found = []
+    for node in module.graph.find_nodes(op="call_function", target=torch_internals.autograd_function_apply):
+        call = CustomCall()
+        node.target = call
+        _CALLS[call.key] = call
+        found.append(call)
+    return found
+
+
+def resolve_markers(graph: fx.Graph, found: list[CustomCall]) -> None:
+    """Markers in the traced graph become `CustomFunction` nodes."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.tapeless.custom_function.default):
+        call = _CALLS[node.args[3]]  # type: ignore[index]
+        assert call.function is not None
+        node.target = call.function
+        node.args = node.args[:3]
+    for call in found:
+        _CALLS.pop(call.key, None)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)

@@ -1,0 +1,363 @@
+"""Inverses, determinants, factorizations and solutions of linear systems.
+
+A rule uses the factors an operator returns as differentiable, and factorizes again rather than use a by-product: so its
+second order is right too.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tapeless.rules.registry import jvp, vjp
+
+aten = torch.ops.aten
+where = torch.where
+
+
+def solve(A, B, left=True):
+    """A⁻¹B, or BA⁻¹, without a check that waits for the result."""
+    return torch.linalg.solve_ex(A, B, left=left)[0]
+
+
+def solve_triangular(A, B, upper, left=True, unitriangular=False):
+    return torch.linalg.solve_triangular(A, B, upper=upper, left=left, unitriangular=unitriangular)
+
+
+def diagonal(A):
+    return A.diagonal(0, -2, -1)
+
+
+def with_diagonal(A, d):
+    return A.diagonal_scatter(d.expand(A.shape[:-1]), 0, -2, -1)
+
+
+def multiple_of_identity(factor, A):
+    return torch.diag_embed(factor.unsqueeze(-1).expand(A.shape[:-1]))
+
+
+# -- inverses ------------------------------------------------------------------------------------------------------
+
+
+@vjp(aten.linalg_inv_ex.default)
+def inv(g, out):
+    """Ā = −A⁻ᴴ ȳ A⁻ᴴ."""
+    return -(out[0].mH @ (g[0] @ out[0].mH))
+
+
+@jvp(aten.linalg_inv_ex.default)
+def inv_jvp(A_t, out):
+    return -(out[0] @ A_t @ out[0]), None
+
+
+@vjp(aten.linalg_pinv.atol_rtol_tensor, wrt="self")
+def pinv(g, self, out):
+    """Ā = −Pᴴ ȳ Pᴴ + (I − AP) ȳᴴ PPᴴ + PᴴP ȳᴴ (I − PA) for P = A⁺."""
+    A, P, left, right = self, out, g.mH @ (out @ out.mH), (out.mH @ out) @ g.mH
+    return -(P.mH @ (g @ P.mH)) + (left - A @ (P @ left)) + (right - (right @ P) @ A)
+
+
+@jvp(aten.linalg_pinv.atol_rtol_tensor)
+def pinv_jvp(self, self_t, out):
+    A, P, left, right = self, out, (out @ out.mH) @ self_t.mH, self_t.mH @ (out.mH @ out)
+    return -(P @ (self_t @ P)) + (left - (left @ A) @ P) + (right - P @ (A @ right))
+
+
+# -- determinants --------------------------------------------------------------------------------------------------
+
+
+@vjp(aten._linalg_det.default)
+def det(g, A, out):
+    """Ā = ȳ · conj(det A) · A⁻ᴴ."""
+    return _regular_solve(A, multiple_of_identity(g[0] * out[0].conj(), A), adjoint=True)
+
+
+@jvp(aten._linalg_det.default)
+def det_jvp(A, A_t, out):
+    return out[0] * diagonal(_regular_solve(A, A_t)).sum(-1), None, None
+
+
+def _regular_solve(A, B, adjoint=False):
+    """A⁻¹B, with a small number for a pivot that is 0: the determinant is smooth where A is singular."""
+    factors, pivots, _ = torch.linalg.lu_factor_ex(A)
+    small = where(diagonal(factors) == 0, torch.finfo(A.dtype).eps, 0)
+    return torch.linalg.lu_solve(factors + torch.diag_embed(small), pivots, B, adjoint=adjoint)
+
+
+@vjp(aten._linalg_slogdet.default)
+def slogdet(g, A, out):
+    """Ā = (l̄ − i Im(s̄* s)) A⁻ᴴ: a complex determinant also turns."""
+    slope = g[1] - 1j * (g[0].conj() * out[0]).imag if A.is_complex() else g[1]
+    return solve(A.mH, multiple_of_identity(slope, A))
+
+
+@jvp(aten._linalg_slogdet.default)
+def slogdet_jvp(A, A_t, out):
+    trace = diagonal(solve(A, A_t)).sum(-1)
+    if not A.is_complex():
+        return torch.zeros_like(out[0]), trace, None, None
+    return 1j * trace.imag * out[0], trace.real, None, None
+
+
+# -- the exponential -----------------------------------------------------------------------------------------------
+
+
+def matrix_exp_derivative(A, direction):
+    """The upper right block of exp of [[A, direction], [0, A]]."""
+    n = A.shape[-1]
+    above, below = torch.cat([A, direction], -1), torch.cat([torch.zeros_like(A), A], -1)
+    return torch.linalg.matrix_exp(torch.cat([above, below], -2)).narrow(-2, 0, n).narrow(-1, n, n)
+
+
+vjp(aten.linalg_matrix_exp.default)(lambda g, self: matrix_exp_derivative(self.mH, g))
+jvp(aten.linalg_matrix_exp.default)(lambda self, self_t: matrix_exp_derivative(self, self_t))
+
+# -- systems of equations ------------------------------------------------------------------------------------------
+
+
+def _as_matrices(A, *vectors):
+    """Right-hand sides of A that may be one column each, as matrices."""
+    single = vectors[0].dim() == 1 or (vectors[0].dim() == A.dim() - 1 and vectors[0].shape == A.shape[:-1])
+    return [v.unsqueeze(-1) if single else v for v in vectors]
+
+
+@vjp(aten._linalg_solve_ex.default)
+def solve_ex(g, A, B, left, out):
+    """AX = B: B̄ = A⁻ᴴ X̄ and Ā = −B̄ Xᴴ; XA = B: B̄ = X̄ A⁻ᴴ and Ā = −Xᴴ B̄."""
+    B_bar = solve(A.mH, g[0], left)
+    bar, X = _as_matrices(A, B_bar, out[0]) if left else (B_bar, out[0])
+    return -(bar @ X.mH if left else X.mH @ bar), B_bar
+
+
+@jvp(aten._linalg_solve_ex.default)
+def solve_ex_jvp(A, A_t, B_t, left, out):
+    (X,) = _as_matrices(A, out[0]) if left else (out[0],)
+    change = (A_t @ X if left else X @ A_t).reshape(out[0].shape)
+    return solve(A, B_t - change, left), None, None, None
+
+
+@vjp(aten.linalg_solve_triangular.default)
+def triangular(g, self, upper, left, unitriangular, out):
+    """As `solve_ex`, of the triangle that is read."""
+    B_bar = solve_triangular(self.mH, g, not upper, left, unitriangular)
+    A_bar = -(B_bar @ out.mH if left else out.mH @ B_bar)
+    return _triangle(A_bar, upper, unitriangular), B_bar
+
+
+@jvp(aten.linalg_solve_triangular.default)
+def triangular_jvp(self, self_t, B_t, upper, left, unitriangular, out):
+    change = _triangle(self_t, upper, unitriangular)
+    rest = B_t - (change @ out if left else out @ change)
+    return solve_triangular(self, rest, upper, left, unitriangular)
+
+
+def _triangle(A, upper, unitriangular):
+    return A.triu(int(unitriangular)) if upper else A.tril(-int(unitriangular))
+
+
+@vjp(aten.triangular_solve.default)
+def triangular_solve(g, A, upper, transpose, unitriangular, out):
+    """Two results: the solution, and a copy of A."""
+    given = A.mT.conj() if not transpose else A.conj()
+    B_bar = solve_triangular(given, g[0], upper == transpose, True, unitriangular)
+    A_bar = -(out[0].conj() @ B_bar.mT if transpose else B_bar @ out[0].mH)
+    return B_bar, _triangle(A_bar, upper, unitriangular) + g[1]
+
+
+# -- Cholesky ------------------------------------------------------------------------------------------------------
+
+
+def _cholesky(g, L):
+    """Ā = ½ L⁻ᴴ Φ L⁻¹, Φ the lower half of Lᴴ L̄, mirrored."""
+    lower = (L.mH @ g).tril()
+    both = lower + lower.tril(-1).mH
+    return solve_triangular(L.mH, solve_triangular(L, both, upper=False, left=False), upper=True) / 2
+
+
+def _cholesky_jvp(A_t, L):
+    """L̇ = L Φ, Φ the lower half of L⁻¹ Ȧ L⁻ᴴ with half its diagonal."""
+    inner = solve_triangular(L, solve_triangular(L.mH, A_t, upper=True, left=False), upper=False).tril()
+    return L @ with_diagonal(inner, diagonal(inner) / 2)
+
+
+@vjp(aten.linalg_cholesky_ex.default)
+def cholesky_ex(g, upper, out):
+    return _cholesky(g[0].mH, out[0].mH) if upper else _cholesky(g[0], out[0])
+
+
+@jvp(aten.linalg_cholesky_ex.default)
+def cholesky_ex_jvp(self_t, upper, out):
+    return (_cholesky_jvp(self_t, out[0].mH).mH if upper else _cholesky_jvp(self_t, out[0])), None
+
+
+@vjp(aten.cholesky.default)
+def cholesky(g, upper, out):
+    return _cholesky(g.mH, out.mH) if upper else _cholesky(g, out)
+
+
+@vjp(aten.cholesky_inverse.default)
+def cholesky_inverse(g, self, upper, out):
+    """y = (LLᴴ)⁻¹: L̄ = −y (ȳ + ȳᴴ) y L."""
+    inner = out @ ((g + g.mH) @ out)
+    return -(self @ inner if upper else inner @ self)
+
+
+@vjp(aten.cholesky_solve.default)
+def cholesky_solve(g, self, input2, upper, out):
+    """X = (LLᴴ)⁻¹B: B̄ = (LLᴴ)⁻¹ X̄, L̄ = −(B̄Xᴴ + XB̄ᴴ) L."""
+    B_bar = torch.cholesky_solve(g, input2, upper)
+    product = B_bar @ out.mH
+    product = product + product.mH
+    return B_bar, -(input2 @ product if upper else product @ input2)
+
+
+# -- LU ------------------------------------------------------------------------------------------------------------
+
+
+def _lu(L_bar, U_bar, L, U):
+    """Pᵀ Ā = L⁻ᴴ (tril(Lᴴ L̄, −1) + triu(Ū Uᴴ)) U⁻ᴴ of the square part; what is beyond it depends on one factor only."""
+    rows, columns, k = L.shape[-2], U.shape[-1], L.shape[-1]
+    square_L, square_U = L.narrow(-2, 0, k), U.narrow(-1, 0, k)
+    lower = square_L.mH @ L_bar.narrow(-2, 0, k)
+    upper = U_bar.narrow(-1, 0, k) @ square_U.mH
+    if columns > k:
+        right = U_bar.narrow(-1, k, columns - k)
+        lower = lower - right @ U.narrow(-1, k, columns - k).mH
+    if rows > k:
+        below = L_bar.narrow(-2, k, rows - k)
+        upper = upper - L.narrow(-2, k, rows - k).mH @ below
+    inner = solve_triangular(square_U.mH, lower.tril(-1) + upper.triu(), upper=False, left=False)
+    bar = solve_triangular(square_L.mH, inner, upper=True, unitriangular=True)
+    if columns > k:
+        bar = torch.cat([bar, solve_triangular(square_L.mH, right, upper=True, unitriangular=True)], -1)
+    if rows > k:
+        bar = torch.cat([bar, solve_triangular(square_U.mH, below, upper=False, left=False)], -2)
+    return bar
+
+
+def _unpacked(LU):
+    k = torch.sym_min(LU.shape[-2], LU.shape[-1])
+    L = LU.narrow(-1, 0, k).tril(-1)
+    return L.diagonal_scatter(torch.ones_like(diagonal(L)), 0, -2, -1), LU.narrow(-2, 0, k).triu()
+
+
+@vjp(aten.linalg_lu_factor_ex.default)
+def lu_factor_ex(g, pivot, out):
+    (L, U), k = _unpacked(out[0]), torch.sym_min(g[0].shape[-2], g[0].shape[-1])
+    bar = _lu(g[0].narrow(-1, 0, k).tril(-1), g[0].narrow(-2, 0, k).triu(), L, U)
+    return torch.lu_unpack(out[0], out[1], unpack_data=False)[0] @ bar if pivot else bar
+
+
+@vjp(aten.linalg_lu.default)
+def lu(g, pivot, out):
+    P, L, U = out
+    bar = _lu(g[1], g[2], L, U)
+    return P @ bar if pivot else bar
+
+
+@vjp(aten.lu_unpack.default, wrt="LU_data")
+def lu_unpack(g, LU_data):
+    rows, columns = LU_data.shape[-2], LU_data.shape[-1]
+    _, lower, upper = g
+    lower = aten.constant_pad_nd(lower.tril(-1), [0, columns - lower.shape[-1]])
+    return lower + aten.constant_pad_nd(upper.triu(), [0, 0, 0, rows - upper.shape[-2]])
+
+
+@vjp(aten.linalg_lu_solve.default, wrt="B", linear_in="B")
+def lu_solve(g, LU, pivots, left, adjoint):
+    return torch.linalg.lu_solve(LU, pivots, g, left=left, adjoint=not adjoint)
+
+
+@vjp(aten.linalg_lu_solve.default, wrt="LU")
+def lu_solve_factors(g, LU, pivots, left, adjoint, out):
+    """PLUX = B: with W = U⁻ᴴX̄, Ū = −WXᴴ and L̄ = −(L⁻ᴴW)(UX)ᴴ; a system from the right is the adjoint one from the left."""
+    X, bar, adjoint = (out, g, adjoint) if left else (out.mH, g.mH, not adjoint)
+    L, U = _unpacked(LU)
+    if not adjoint:
+        W = solve_triangular(U.mH, bar, upper=False)
+        upper, lower = W @ X.mH, solve_triangular(L.mH, W, upper=True, unitriangular=True) @ (U @ X).mH
+    else:
+        P = torch.lu_unpack(LU, pivots, unpack_data=False)[0]
+        Z, W = P.mT @ X, solve_triangular(L, P.mT @ bar, upper=False, unitriangular=True)
+        upper, lower = (L.mH @ Z) @ solve_triangular(U, W, upper=True).mH, Z @ W.mH
+    return -(upper.triu() + lower.tril(-1))
+
+
+# -- eigenvalues and singular values -------------------------------------------------------------------------------
+
+
+def _gaps(values):
+    """vⱼ − vᵢ off the diagonal, 1 on it."""
+    gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
+    return with_diagonal(gaps, torch.ones_like(values))
+
+
+@vjp(aten._linalg_eigh.default)
+def eigh(g, out):
+    """Ā = V (diag λ̄ + ½ skew(VᴴV̄) / (λⱼ − λᵢ)) Vᴴ."""
+    values, V = out
+    inner = with_diagonal(_skew(V.mH @ g[1]) / (2 * _gaps(values)), g[0].to(V.dtype))
+    return V @ (inner @ V.mH)
+
+
+@jvp(aten._linalg_eigh.default)
+def eigh_jvp(A_t, out):
+    values, V = out
+    inner = V.mH @ (A_t @ V)
+    turn = with_diagonal(inner / _gaps(values), torch.zeros_like(values, dtype=V.dtype))
+    slope = diagonal(inner)
+    return (slope.real if slope.is_complex() else slope), V @ turn
+
+
+@vjp(aten.linalg_eig.default)
+def eig(g, out):
+    """Ā = V⁻ᴴ (diag λ̄ + (VᴴV̄ − VᴴV Re diag(VᴴV̄)) / (λⱼ − λᵢ)*) Vᴴ, for eigenvectors of length 1."""
+    values, V = out
+    inner = V.mH @ g[1]
+    inner = (inner - (V.mH @ V) * diagonal(inner).real.unsqueeze(-2)) / _gaps(values).conj()
+    return solve(V.mH, with_diagonal(inner, g[0]) @ V.mH)
+
+
+@jvp(aten.linalg_eig.default)
+def eig_jvp(self_t, out):
+    values, V = out
+    inner = solve(V, self_t.to(V.dtype) @ V)
+    turn = V @ with_diagonal(inner / _gaps(values), torch.zeros_like(values))
+    return diagonal(inner), turn - V * (V.conj() * turn).sum(-2, keepdim=True).real
+
+
+@vjp(aten._linalg_svd.default)
+def svd(g, full_matrices, out):
+    """Ā = U (skew(UᴴŪ)/E S + S skew(VᴴV̄)/E + diag S̄) Vᴴ, E = σⱼ² − σᵢ², and what leaves the spaces of U and V."""
+    k = out[1].shape[-1]
+    (U, S, Vh), (U_bar, S_bar, Vh_bar) = out, g
+    if full_matrices:
+        U, U_bar, Vh, Vh_bar = U.narrow(-1, 0, k), U_bar.narrow(-1, 0, k), Vh.narrow(-2, 0, k), Vh_bar.narrow(-2, 0, k)
+    gaps = (S.unsqueeze(-2) - S.unsqueeze(-1)) * (S.unsqueeze(-2) + S.unsqueeze(-1))
+    gaps = with_diagonal(gaps, torch.ones_like(S))
+    in_U, in_V = U.mH @ U_bar, Vh @ Vh_bar.mH
+    inner = _skew(in_U) / gaps * S.unsqueeze(-2) + S.unsqueeze(-1) * (_skew(in_V) / gaps)
+    inner = inner + torch.diag_embed(S_bar)
+    if U.is_complex():  # a phase that U and V share
+        inner = inner + torch.diag_embed(1j * diagonal(in_U).imag / S)
+    bar = U @ (inner @ Vh)
+    bar = bar + (U_bar - U @ in_U) @ (Vh / S.unsqueeze(-1))
+    return bar + (U / S.unsqueeze(-2)) @ (Vh_bar - in_V.mH @ Vh)
+
+
+def _skew(A):
+    return A - A.mH
+
+
+@vjp(aten.linalg_qr.default)
+def qr(g, A, out):
+    """Ā = (Q̄ + Q sym(R R̄ᴴ − Q̄ᴴQ)) R⁻ᴴ; columns beyond the square part give Q R̄ and add to Q̄."""
+    (Q, R), (Q_bar, R_bar) = out, g
+    rows, columns = Q.shape[-1], R.shape[-1]
+    if columns > rows:
+        beyond = R_bar.narrow(-1, rows, columns - rows)
+        Q_bar = Q_bar + A.narrow(-1, rows, columns - rows) @ beyond.mH
+        R, R_bar = R.narrow(-1, 0, rows), R_bar.narrow(-1, 0, rows)
+    lower = (R @ R_bar.mH - Q_bar.mH @ Q).tril()
+    both = with_diagonal(lower + lower.mH, diagonal(lower).real)
+    bar = solve_triangular(R.mH, Q_bar + Q @ both, upper=False, left=False)
+    return torch.cat([bar, Q @ beyond], -1) if columns > rows else bar
