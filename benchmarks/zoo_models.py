@@ -239,7 +239,7 @@ ZOO = (
             "d_head": 8,
             "d_inner": 64,
             "block_sizes": [1, 1],
-            "block_repeats": [1, 1],
+            "architectures": ["FunnelModel"],
             "num_hidden_layers": UNSET,
         },
     ),

@@ -246,7 +246,7 @@ def assert_same(expected: Observation, actual: Observation) -> None:
 
 def assert_values(expected: list, actual: list, what: str = "value") -> None:
     """Equal `None`s first, since that is the more telling failure; then dtypes, shapes and numbers."""
-    assert [t is None for t in expected] == [t is None for t in actual], f"{what}: None where eager has a tensor"
+    assert [t is None for t in expected] == [t is None for t in actual], f"{what}: not the Nones that eager has"
     for i, (want, got) in enumerate(zip(expected, actual, strict=True)):
         if want is not None:
             assert_close(want, got, f"{what} {i}")

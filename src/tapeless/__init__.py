@@ -1,4 +1,6 @@
 """Tapeless: the backward pass as a program. An ahead-of-time automatic-differentiation compiler for PyTorch."""
 
 from tapeless import rules as rules
-from tapeless.capture.dynamo import backend as backend
+from tapeless.api import compile as compile
+from tapeless.api import differentiate as differentiate
+from tapeless.gradient import Gradient as Gradient

@@ -8,18 +8,20 @@ from typing import Any
 
 from torch import fx
 
+from tapeless import torch_internals
 from tapeless.backends.python import compile_graph
 from tapeless.capture.program import Captured, capture
-from tapeless.errors import MissingRule
+from tapeless.errors import MissingRule, Unsupported
+from tapeless.gradient import Gradient
 from tapeless.options import Options
-from tapeless.runtime.bridge import Program, Signature
+from tapeless.runtime.bridge import Program, Signature, differentiate_graph
 
 
 def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """A Dynamo graph → a function with eager's results, aliases, mutations and gradients."""
     captured = capture(module, inputs)
     try:
-        run = differentiated(captured) if captured.needs_gradient else compile_graph(captured.graph)
+        run = Program(captured.graph, signature(captured)) if captured.needs_gradient else compile_graph(captured.graph)
     except MissingRule as missing:
         if options.fallback == "raise":
             raise
@@ -29,15 +31,26 @@ def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Ca
     return lambda *args: wrapped(list(args))
 
 
-def differentiated(captured: Captured) -> Program:
-    """The captured graph with its derivative, callable under autograd."""
+def signature(captured: Captured) -> Signature:
+    """What autograd may ask of the captured graph."""
     convention = captured.convention
-    return Program(
-        captured.graph,
-        Signature(
-            wrt=tuple(captured.wrt),
-            differentiable=tuple(captured.differentiable),
-            hidden=tuple(convention.hidden_outputs()),
-            mutated=tuple(convention.mutated_inputs()),
-        ),
+    return Signature(
+        wrt=tuple(captured.wrt),
+        differentiable=tuple(captured.differentiable),
+        hidden=tuple(convention.hidden_outputs()),
+        mutated=tuple(convention.mutated_inputs()),
     )
+
+
+def trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Captured:
+    """A plain function at example inputs → its captured graph."""
+    traced = torch_internals.trace_function(function, args, kwargs)
+    if traced is None:
+        raise Unsupported("the function performs no tensor operation: there is nothing to differentiate")
+    with traced.context():
+        return capture(traced.module, traced.inputs)
+
+
+def differentiate_captured(captured: Captured, undefined: tuple[int, ...] = ()) -> Gradient:
+    """A captured graph → its forward and backward as programs."""
+    return Gradient.of(differentiate_graph(captured.graph, signature(captured)), undefined)

@@ -11,9 +11,12 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo import compiled_autograd
+from torch._dynamo.convert_frame import fullgraph_capture
+from torch._dynamo.utils import get_metrics_context
 from torch._functorch import aot_autograd
 from torch._functorch._aot_autograd import graph_capture, graph_capture_wrappers, graph_compile, runtime_wrappers
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput
+from torch._guards import TracingContext, tracing
 from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -139,6 +142,44 @@ def _dispatch_forward_graph(flat_fn: Any, flat_args: Any, descriptions: Any, con
     )
     module.graph.eliminate_dead_code()
     return module, saved, tracing.flat_args_descs, tracing.maybe_subclass_meta
+
+
+@dataclass(frozen=True)
+class TracedFunction:
+    """A plain function as Dynamo captured it, whole."""
+
+    module: fx.GraphModule
+    inputs: list[Any]  # the tensors (and symbolic sizes) the graph reads: arguments, parameters, closed-over tensors
+    output: Any
+    bound: tuple[Any, ...]  # the module itself, where a module was traced
+
+    @contextlib.contextmanager
+    def context(self) -> Iterator[None]:
+        """What capture needs around it outside a `torch.compile` call: the fake mode and the shapes that Dynamo chose."""
+        context = TracingContext(self.output.backend_input.fake_mode)
+        context.tensor_to_context = self.output.backend_input.tensor_to_context
+        with tracing(context):
+            yield
+
+    def rebuild(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """A function with the traced one's signature that runs `compiled` in place of the graph."""
+        call = self.output.forward_callable(compiled_fn=compiled)
+        return lambda *args, **kwargs: call(*self.bound, *args, **kwargs)
+
+
+def trace_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedFunction | None:
+    """`function(*args, **kwargs)` as one Dynamo graph; None if it contains no tensor operation.
+
+    Relies on `fullgraph_capture`, the common entry of Dynamo's ahead-of-time frontends: nothing is cached or guarded.
+    """
+    static = torch._dynamo.config.patch(assume_static_by_default=True, automatic_dynamic_shapes=False)
+    with get_metrics_context(), static:
+        output = fullgraph_capture(function, args, kwargs)
+    found = output.backend_input
+    if found is None:
+        return None
+    bound = (function,) if isinstance(function, torch.nn.Module) else ()
+    return TracedFunction(found.graph_module, list(found.example_inputs), output, bound)
 
 
 autograd_function_apply = torch.ops.higher_order.autograd_function_apply  # how Dynamo hands over a custom Function

@@ -14,6 +14,20 @@ from tapeless.ir import text
 _COUNTER = itertools.count()
 
 
+class Code:
+    """A graph as a Python function: call it, or print it. What is printed is what runs."""
+
+    def __init__(self, graph: fx.Graph, name: str) -> None:
+        self.graph, self.name = graph, name
+        self.run = compile_graph(graph, name)
+
+    def __call__(self, *args: Any) -> list[Any]:
+        return self.run(list(args))
+
+    def __str__(self) -> str:
+        return text.program(self.graph, self.name)
+
+
 def compile_graph(graph: fx.Graph, name: str = "forward") -> Callable[[list[Any]], list[Any]]:
     """A function of one list (which it empties) to a list. Tracebacks show the generated lines."""
     source = text.program(graph, name)

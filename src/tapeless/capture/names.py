@@ -23,11 +23,7 @@ def name_values(graph: fx.Graph, source: fx.Graph, convention: Convention) -> No
 
 
 def _input_name(node: fx.Node) -> str:
-    """`L['self']._modules['fc']._parameters['weight']` → `fc_weight`; `L['x']` → `x`."""
-    argument = node.meta.get("grapharg")
-    source = getattr(getattr(argument, "source", None), "name", None)
-    text = source() if callable(source) else source
-    if not isinstance(text, str):
-        return node.name
-    parts = [part for part in re.findall(r"\w+", text) if part not in ("L", "G", "_modules", "_parameters", "_buffers")]
-    return "_".join(parts[1:] if len(parts) > 1 and parts[0] == "self" else parts) or node.name
+    """`L_self_modules_fc_parameters_weight_` → `fc_weight`; `L_x_` → `x`."""
+    name = str(node.target).removeprefix("L_").strip("_")
+    name = re.sub(r"^\w+?_(?=(modules|parameters|buffers)_)", "", name)
+    return re.sub(r"(^|_)(modules|parameters|buffers)_", "_", name).strip("_") or node.name

@@ -21,6 +21,7 @@ class Captured:
 
     graph: fx.Graph
     convention: Convention
+    inputs: Sequence[Any]  # the example inputs
 
     @property
     def needs_gradient(self) -> bool:
@@ -43,4 +44,4 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
     graph, convention = torch_internals.capture_forward(module, inputs)
     resolve_markers(graph, custom)
     name_values(graph, module.graph, convention)
-    return Captured(graph, convention)
+    return Captured(graph, convention, inputs)

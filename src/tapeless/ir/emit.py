@@ -125,6 +125,8 @@ class Emitter(TorchDispatchMode):
         """The value of `op(*args, **kwargs)`, leaving a node unless it is zero or plainly one of its operands."""
         if op in (aten.detach.default, aten.alias.default):
             return self._same(op(*args, **kwargs), args[0])
+        if op is aten.t.default and (inner := self._untransposed(args[0])) is not None:
+            return inner
         if any(self.is_zero(leaf) for leaf in tree_leaves((args, kwargs))):
             known = self._call_with_zeros(op, args, kwargs)
             if known is not None:
@@ -150,7 +152,8 @@ class Emitter(TorchDispatchMode):
         return val
 
     def _call(self, op: Any, args: Any, kwargs: Any) -> fx.Node:
-        node = self.graph.call_function(op, args, kwargs)
+        name = op.overloadpacket.__name__ if isinstance(op, OpOverload) else None
+        node = self.graph.create_node("call_function", op, args, kwargs, name=name)
         self.emitted.add(node)
         ir.set_region(node, self.region)
         return node
@@ -181,6 +184,12 @@ class Emitter(TorchDispatchMode):
         with self:
             other = b * (SUMS[op] * alpha) if self.is_zero(a) and SUMS[op] * alpha != 1 else (b if self.is_zero(a) else a)
             return _as_type_of(other, val)
+
+    def _untransposed(self, val: torch.Tensor) -> torch.Tensor | None:
+        """x, if `val` is x.t(): transposing twice is so common between a linear layer and its gradient."""
+        if self.is_zero(val) or (node := self.node(val)).target is not aten.t.default:
+            return None
+        return self.bind(_fresh(ir.value(node.args[0])), node.args[0])  # type: ignore[arg-type]
 
     def _same(self, val: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         if self.is_zero(source):

@@ -95,13 +95,16 @@ _DTYPES = {
 
 
 def _comment(node: fx.Node) -> str:
-    """The value's type, and where it comes from: the user's line, or the forward operator whose backward this is."""
+    """The value's type, the forward operator whose backward this is, and the user's line."""
     record = ir.region(node)
     place = record.where if record else ir.where(node)
     origin = f"grad_of {record.forward}" if record else ""
-    line = f"{place.file.rsplit('/', 1)[-1]}:{place.line}  {place.text}" if place.file else ""
-    parts = [part for part in (type_of(ir.value(node)), origin, line) if part]
-    return "  # " + "  ".join(parts)
+    line = f"{place.file.rsplit('/', 1)[-1]}:{place.line}  {_shortened(place.text)}" if place.file else ""
+    return "  # " + "  ".join(part for part in (type_of(ir.value(node)), origin, line) if part)
+
+
+def _shortened(line: str, width: int = 60) -> str:
+    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:

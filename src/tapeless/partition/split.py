@@ -60,7 +60,7 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     cotangents = [i for i, g in enumerate(joint.cotangents) if g is not None]
     wanted = [i for i, g in enumerate(joint.gradients) if g is not None]
     arguments = [*(joint.cotangents[i] for i in cotangents), *from_inputs, *from_outputs]
-    reverse = _copy(backward, arguments, [joint.gradients[i] for i in wanted])
+    reverse = _copy([n for n in backward if n in joint.backward], arguments, [joint.gradients[i] for i in wanted])
     return Split(
         forward=_copy([n for n in joint.graph.nodes if n not in joint.backward], joint.inputs, results),
         backward=narrow(reverse),
@@ -137,12 +137,22 @@ VIEWS = frozenset(
 
 
 def is_free(node: fx.Node) -> bool:
-    """Costs nothing to compute again in the backward: a view, or an element of a tuple of views."""
+    """Computed again in the backward rather than saved: a view, or what the user put under `checkpoint`."""
     if node.op != "call_function":
         return False
+    if is_checkpointed(node):
+        return True
     if node.target is operator.getitem:
         return is_free(node.args[0])  # type: ignore[arg-type]
     return node.target in VIEWS
+
+
+def is_checkpointed(node: fx.Node) -> bool:
+    """Did the user ask to recompute this value? Random ones are saved: recomputed they would differ."""
+    mark = node.meta.get("recompute")
+    if mark is None or mark.name not in ("MUST_RECOMPUTE", "PREFER_RECOMPUTE"):
+        return False
+    return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
 
 
 def _copy(nodes: list[fx.Node], arguments: list[Any], results: list[Any]) -> fx.Graph:
@@ -152,10 +162,17 @@ def _copy(nodes: list[fx.Node], arguments: list[Any], results: list[Any]) -> fx.
     for node in arguments:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta = dict(node.meta)
+
+    def copy(node: fx.Node) -> fx.Node:
+        """The node's copy; one that is derived again stands just before its first use, not where the forward had it."""
+        if node not in copies:
+            copies[node] = graph.node_copy(node, copy)
+            copies[node]._rename(node.name)
+        return copies[node]
+
     for node in nodes:
         if node.op in ("call_function", "get_attr"):
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-            copies[node]._rename(node.name)
-    graph.output([copies[r] if isinstance(r, fx.Node) else r for r in results])
+            copy(node)
+    graph.output([copy(r) if isinstance(r, fx.Node) else r for r in results])
     graph.eliminate_dead_code()
     return graph

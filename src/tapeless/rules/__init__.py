@@ -16,3 +16,7 @@ from tapeless.rules import normalize as normalize
 from tapeless.rules import pooling as pooling
 from tapeless.rules import random as random
 from tapeless.rules import softmax as softmax
+from tapeless.rules import distance as distance
+from tapeless.rules import resize as resize
+from tapeless.rules import rnn as rnn
+from tapeless.rules import spectral as spectral

@@ -240,22 +240,24 @@ def prelu_backward_jvp(grad_output, grad_output_t, self, self_t, weight, weight_
     )
 
 
-@vjp(aten.rrelu_with_noise.default, wrt="self")
 def rrelu(g, self, noise, lower, upper, training):
     return aten.rrelu_with_noise_backward(g, self, noise, lower, upper, training, False)
 
 
+pointwise(aten.rrelu_with_noise.default, self=rrelu)
+pointwise(aten.rrelu_with_noise_backward.default, linear_in="grad_output", grad_output=rrelu)
+zero(aten.rrelu_with_noise_backward.default, arguments="self")
+
+
 @vjp(aten.rrelu_with_noise_functional.default, wrt="self")
 def rrelu_functional(g, self, lower, upper, training, out):
-    return aten.rrelu_with_noise_backward(g[0], self, out[1], lower, upper, training, False)
+    return rrelu(g[0], self, out[1], lower, upper, training)
 
 
-@vjp(aten.rrelu_with_noise_backward.default, wrt="grad_output", linear_in="grad_output")
-def rrelu_backward(g, self, noise, lower, upper, training):
-    return aten.rrelu_with_noise_backward(g, self, noise, lower, upper, training, False)
+@jvp(aten.rrelu_with_noise_functional.default)
+def rrelu_functional_jvp(self, self_t, lower, upper, training, out):
+    return rrelu(self_t, self, out[1], lower, upper, training), None
 
-
-zero(aten.rrelu_with_noise_backward.default, arguments="self")
 
 # -- gated ---------------------------------------------------------------------------------------------------------
 
@@ -285,3 +287,12 @@ def glu_second(g, grad_output, self, dim):
     s = b.sigmoid()
     slope = grad_output * s * (1 - s)
     return torch.cat([g_b * slope, slope * (g_a + g_b * a * (1 - 2 * s))], dim)
+
+
+@jvp(aten.glu_backward.default)
+def glu_backward_jvp(grad_output, grad_output_t, self, self_t, dim):
+    (a, b), (a_t, b_t) = self.chunk(2, dim), self_t.chunk(2, dim)
+    s = b.sigmoid()
+    slope = s * (1 - s)
+    bend = grad_output * (slope * a_t + a * slope * (1 - 2 * s) * b_t)
+    return torch.cat([grad_output_t * s + grad_output * slope * b_t, grad_output_t * a * slope + bend], dim)

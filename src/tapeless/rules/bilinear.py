@@ -143,3 +143,24 @@ def addmv_jvp(self_t, mat, mat_t, vec, vec_t, beta, alpha):
 @jvp(aten.addr.default)
 def addr_jvp(self_t, vec1, vec1_t, vec2, vec2_t, beta, alpha):
     return scaled(self_t, beta) + scaled(torch.outer(vec1_t, vec2) + torch.outer(vec1, vec2_t), alpha)
+
+
+# -- three factors -------------------------------------------------------------------------------------------------
+
+
+@vjp(aten._trilinear.default, linear_in="i1")
+def trilinear(g, i1, i2, i3, expand1, expand2, expand3, sumdim):
+    """The same product with ȳ in the place of one factor: its dims are summed where the result's were expanded."""
+    return (
+        aten._trilinear(g, i2.conj(), i3.conj(), sumdim, expand2, expand3, expand1),
+        aten._trilinear(i1.conj(), g, i3.conj(), expand1, sumdim, expand3, expand2),
+        aten._trilinear(i1.conj(), i2.conj(), g, expand1, expand2, sumdim, expand3),
+    )
+
+
+@jvp(aten._trilinear.default)
+def trilinear_jvp(i1, i1_t, i2, i2_t, i3, i3_t, expand1, expand2, expand3, sumdim):
+    how = (expand1, expand2, expand3, sumdim)
+    return (
+        aten._trilinear(i1_t, i2, i3, *how) + aten._trilinear(i1, i2_t, i3, *how) + aten._trilinear(i1, i2, i3_t, *how)
+    )

@@ -28,9 +28,9 @@ def sum_to(gradient: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     if gradient.shape == shape:
         return gradient
     extra = gradient.dim() - len(shape)
-    dims = [*range(extra), *(i + extra for i, n in enumerate(shape) if n == 1 and gradient.shape[i + extra] != 1)]
+    if extra > 0:
+        gradient = gradient.sum(list(range(extra)))
+    dims = [i for i, n in enumerate(shape) if n == 1 and gradient.shape[i] != 1] if extra >= 0 else []
     if dims:
         gradient = gradient.sum(dims, keepdim=True)
-    if extra > 0:
-        gradient = gradient.view(gradient.shape[extra:])
     return gradient if gradient.shape == shape else gradient.expand(shape)

@@ -163,6 +163,13 @@ def triangular_solve(g, A, upper, transpose, unitriangular, out):
     return B_bar, _triangle(A_bar, upper, unitriangular) + g[1]
 
 
+@jvp(aten.triangular_solve.default)
+def triangular_solve_jvp(self_t, A, A_t, upper, transpose, unitriangular, out):
+    change = _triangle(A_t, upper, unitriangular)
+    rest = self_t - (change.mT if transpose else change) @ out[0]
+    return solve_triangular(A.mT if transpose else A, rest, upper != transpose, True, unitriangular), A_t
+
+
 # -- Cholesky ------------------------------------------------------------------------------------------------------
 
 
@@ -194,11 +201,27 @@ def cholesky(g, upper, out):
     return _cholesky(g.mH, out.mH) if upper else _cholesky(g, out)
 
 
+@jvp(aten.cholesky.default)
+def cholesky_jvp(self_t, upper, out):
+    return _cholesky_jvp(self_t, out.mH).mH if upper else _cholesky_jvp(self_t, out)
+
+
 @vjp(aten.cholesky_inverse.default)
 def cholesky_inverse(g, self, upper, out):
     """y = (LLᴴ)⁻¹: L̄ = −y (ȳ + ȳᴴ) y L."""
     inner = out @ ((g + g.mH) @ out)
     return -(self @ inner if upper else inner @ self)
+
+
+@jvp(aten.cholesky_inverse.default)
+def cholesky_inverse_jvp(self, self_t, upper, out):
+    return -(out @ (_squared_jvp(self, self_t, upper) @ out))
+
+
+def _squared_jvp(L, L_t, upper):
+    """The tangent of LLᴴ, or of UᴴU."""
+    product = L_t.mH @ L if upper else L_t @ L.mH
+    return product + product.mH
 
 
 @vjp(aten.cholesky_solve.default)
@@ -208,6 +231,11 @@ def cholesky_solve(g, self, input2, upper, out):
     product = B_bar @ out.mH
     product = product + product.mH
     return B_bar, -(input2 @ product if upper else product @ input2)
+
+
+@jvp(aten.cholesky_solve.default)
+def cholesky_solve_jvp(self_t, input2, input2_t, upper, out):
+    return torch.cholesky_solve(self_t - _squared_jvp(input2, input2_t, upper) @ out, input2, upper)
 
 
 # -- LU ------------------------------------------------------------------------------------------------------------
@@ -234,6 +262,23 @@ def _lu(L_bar, U_bar, L, U):
     return bar
 
 
+def _lu_jvp(A_t, L, U):
+    """L̇ = L tril(Φ, −1) and U̇ = triu(Φ) U for Φ = L⁻¹ PᵀȦ U⁻¹ of the square part. `A_t` comes as PᵀȦ."""
+    rows, columns, k = L.shape[-2], U.shape[-1], L.shape[-1]
+    square_L, square_U = L.narrow(-2, 0, k), U.narrow(-1, 0, k)
+    inner = solve_triangular(square_U, A_t.narrow(-2, 0, k).narrow(-1, 0, k), upper=True, left=False)
+    inner = solve_triangular(square_L, inner, upper=False, unitriangular=True)
+    lower, upper = inner.tril(-1), inner.triu()
+    L_t, U_t = square_L @ lower, upper @ square_U
+    if columns > k:
+        rest = solve_triangular(square_L, A_t.narrow(-1, k, columns - k), upper=False, unitriangular=True)
+        U_t = torch.cat([U_t, rest - lower @ U.narrow(-1, k, columns - k)], -1)
+    if rows > k:
+        rest = solve_triangular(square_U, A_t.narrow(-2, k, rows - k), upper=True, left=False)
+        L_t = torch.cat([L_t, rest - L.narrow(-2, k, rows - k) @ upper], -2)
+    return L_t, U_t
+
+
 def _unpacked(LU):
     k = torch.sym_min(LU.shape[-2], LU.shape[-1])
     L = LU.narrow(-1, 0, k).tril(-1)
@@ -247,6 +292,21 @@ def lu_factor_ex(g, pivot, out):
     return torch.lu_unpack(out[0], out[1], unpack_data=False)[0] @ bar if pivot else bar
 
 
+@jvp(aten.linalg_lu_factor_ex.default)
+def lu_factor_ex_jvp(A_t, pivot, out):
+    L, U = _unpacked(out[0])
+    if pivot:
+        A_t = torch.lu_unpack(out[0], out[1], unpack_data=False)[0].mT @ A_t
+    return _packed(*_lu_jvp(A_t, L, U)), None, None
+
+
+def _packed(lower, upper):
+    """The two factors of a matrix, or their tangents, in one: without the diagonal of the lower one."""
+    rows, columns = lower.shape[-2], upper.shape[-1]
+    lower = aten.constant_pad_nd(lower.tril(-1), [0, columns - lower.shape[-1]])
+    return lower + aten.constant_pad_nd(upper.triu(), [0, 0, 0, rows - upper.shape[-2]])
+
+
 @vjp(aten.linalg_lu.default)
 def lu(g, pivot, out):
     P, L, U = out
@@ -254,12 +314,21 @@ def lu(g, pivot, out):
     return P @ bar if pivot else bar
 
 
+@jvp(aten.linalg_lu.default)
+def lu_jvp(A_t, pivot, out):
+    P, L, U = out
+    return None, *_lu_jvp(P.mT @ A_t if pivot else A_t, L, U)
+
+
 @vjp(aten.lu_unpack.default, wrt="LU_data")
-def lu_unpack(g, LU_data):
-    rows, columns = LU_data.shape[-2], LU_data.shape[-1]
-    _, lower, upper = g
-    lower = aten.constant_pad_nd(lower.tril(-1), [0, columns - lower.shape[-1]])
-    return lower + aten.constant_pad_nd(upper.triu(), [0, 0, 0, rows - upper.shape[-2]])
+def lu_unpack(g):
+    return _packed(g[1], g[2])
+
+
+@jvp(aten.lu_unpack.default)
+def lu_unpack_jvp(LU_data_t):
+    k = torch.sym_min(LU_data_t.shape[-2], LU_data_t.shape[-1])
+    return None, LU_data_t.narrow(-1, 0, k).tril(-1), LU_data_t.narrow(-2, 0, k).triu()
 
 
 @vjp(aten.linalg_lu_solve.default, wrt="B", linear_in="B")
@@ -269,7 +338,7 @@ def lu_solve(g, LU, pivots, left, adjoint):
 
 @vjp(aten.linalg_lu_solve.default, wrt="LU")
 def lu_solve_factors(g, LU, pivots, left, adjoint, out):
-    """PLUX = B: with W = U⁻ᴴX̄, Ū = −WXᴴ and L̄ = −(L⁻ᴴW)(UX)ᴴ; a system from the right is the adjoint one from the left."""
+    """PLUX = B: with W = U⁻ᴴX̄, Ū = −WXᴴ and L̄ = −(L⁻ᴴW)(UX)ᴴ; from the right: the adjoint from the left."""
     X, bar, adjoint = (out, g, adjoint) if left else (out.mH, g.mH, not adjoint)
     L, U = _unpacked(LU)
     if not adjoint:
@@ -280,6 +349,15 @@ def lu_solve_factors(g, LU, pivots, left, adjoint, out):
         Z, W = P.mT @ X, solve_triangular(L, P.mT @ bar, upper=False, unitriangular=True)
         upper, lower = (L.mH @ Z) @ solve_triangular(U, W, upper=True).mH, Z @ W.mH
     return -(upper.triu() + lower.tril(-1))
+
+
+@jvp(aten.linalg_lu_solve.default)
+def lu_solve_jvp(LU, LU_t, pivots, B_t, left, adjoint, out):
+    """X = A⁻¹B: Ẋ = A⁻¹(Ḃ − ȦX), Ȧ = P(L̇U + LU̇)."""
+    (L, U), P = _unpacked(LU), torch.lu_unpack(LU, pivots, unpack_data=False)[0]
+    A_t = P @ (LU_t.tril(-1) @ U + L @ LU_t.triu())
+    A_t = A_t.mH if adjoint else A_t
+    return torch.linalg.lu_solve(LU, pivots, B_t - (A_t @ out if left else out @ A_t), left=left, adjoint=adjoint)
 
 
 # -- eigenvalues and singular values -------------------------------------------------------------------------------
@@ -361,3 +439,42 @@ def qr(g, A, out):
     both = with_diagonal(lower + lower.mH, diagonal(lower).real)
     bar = solve_triangular(R.mH, Q_bar + Q @ both, upper=False, left=False)
     return torch.cat([bar, Q @ beyond], -1) if columns > rows else bar
+
+
+@jvp(aten.linalg_qr.default)
+def qr_jvp(A_t, out):
+    """With Φ = QᴴȦR⁻¹: Q̇ = (Ȧ − QṘ) R⁻¹ and Ṙ = (Φ − skew) R, skew the antihermitian matrix with Φ's lower half."""
+    Q, R = out
+    k = Q.shape[-1]
+    square = R.narrow(-1, 0, k)
+    scaled = solve_triangular(square, A_t.narrow(-1, 0, k), upper=True, left=False)
+    inner = Q.mH @ scaled
+    lower = inner.tril(-1)
+    turn = lower - lower.mH
+    if turn.is_complex():
+        turn = with_diagonal(turn, 1j * diagonal(inner).imag)
+    Q_t = scaled - Q @ (inner - turn)
+    R_t = (inner - turn) @ square
+    if R.shape[-1] > k:
+        n = R.shape[-1] - k
+        R_t = torch.cat([R_t, Q.mH @ A_t.narrow(-1, k, n) - turn @ R.narrow(-1, k, n)], -1)
+    return Q_t, R_t
+
+
+@jvp(aten._linalg_svd.default)
+def svd_jvp(A_t, full_matrices, out):
+    """With Φ = UᴴȦV: σ̇ = Re diag Φ; U and V turn by the antihermitian parts, and leave their spaces by what is left."""
+    U, S, Vh = out
+    k = S.shape[-1]
+    if full_matrices:
+        U, Vh = U.narrow(-1, 0, k), Vh.narrow(-2, 0, k)
+    inner = U.mH @ (A_t @ Vh.mH)
+    gaps = with_diagonal((S.unsqueeze(-2) - S.unsqueeze(-1)) * (S.unsqueeze(-2) + S.unsqueeze(-1)), torch.ones_like(S))
+    low, high = S.unsqueeze(-1), S.unsqueeze(-2)
+    turn_U, turn_V = (inner * high + low * inner.mH) / gaps, (low * inner + inner.mH * high) / gaps
+    slope = diagonal(inner)
+    phase = 1j * slope.imag / S if slope.is_complex() else torch.zeros_like(S)
+    turn_U, turn_V = with_diagonal(turn_U, phase), with_diagonal(turn_V, torch.zeros_like(phase))
+    U_t = U @ turn_U + (A_t @ Vh.mH - U @ inner) / S.unsqueeze(-2)
+    Vh_t = turn_V.mH @ Vh + (U.mH @ A_t - inner @ Vh) / S.unsqueeze(-1)
+    return U_t, (slope.real if slope.is_complex() else slope), Vh_t

@@ -172,9 +172,6 @@ linear(aten.roll.default)(lambda g, shifts, dims: g.roll([-s for s in shifts], d
 linear(aten.rot90.default)(lambda g, k, dims: g.rot90(-k, dims))
 linear(aten.tril.default)(lambda g, diagonal: g.tril(diagonal))
 linear(aten.triu.default)(lambda g, diagonal: g.triu(diagonal))
-linear(aten.pixel_shuffle.default)(lambda g, upscale_factor: torch.pixel_unshuffle(g, upscale_factor))
-linear(aten.pixel_unshuffle.default)(lambda g, downscale_factor: torch.pixel_shuffle(g, downscale_factor))
-linear(aten.channel_shuffle.default)(lambda g, groups: torch.channel_shuffle(g, g.shape[1] // groups))
 
 
 @linear(aten.repeat.default)

@@ -14,7 +14,7 @@ aten = torch.ops.aten
 NONE, MEAN = 0, 1
 
 
-# -- of the difference d = x − t: the gradients of x and t are opposite --------------------------------------------------
+# -- of the difference d = x − t: the gradients of x and t are opposite --------------------------------------------
 
 
 @vjp(aten.mse_loss.default)
@@ -95,7 +95,7 @@ def huber_loss_backward_jvp(grad_output, self, target, grad_output_t, self_t, ta
     return aten.huber_loss_backward(grad_output_t, self, target, reduction, delta) + curvature
 
 
-# -- of probabilities and logits -----------------------------------------------------------------------------------------
+# -- of probabilities and logits -----------------------------------------------------------------------------------
 
 
 @vjp(aten.binary_cross_entropy.default, wrt="self")
@@ -117,9 +117,7 @@ def binary_cross_entropy_jvp(self, target, self_t, target_t, weight, reduction):
     return _reduced(by_self - _weighted(target_t * self.logit(), weight), reduction)
 
 
-@vjp(
-    aten.binary_cross_entropy_backward.default, wrt=("grad_output", "self", "target"), linear_in="grad_output"
-)
+@vjp(aten.binary_cross_entropy_backward.default, wrt=("grad_output", "self", "target"), linear_in="grad_output")
 def binary_cross_entropy_backward(g, grad_output, self, target, weight, reduction):
     """Of (x − t)/(x (1 − x)): by x (x² − 2xt + t)/(x (1 − x))², by t −1/(x (1 − x))."""
     by_self, by_target = _binary_curvature(self, target)
@@ -128,9 +126,7 @@ def binary_cross_entropy_backward(g, grad_output, self, target, weight, reductio
 
 
 @jvp(aten.binary_cross_entropy_backward.default)
-def binary_cross_entropy_backward_jvp(
-    grad_output, self, target, grad_output_t, self_t, target_t, weight, reduction
-):
+def binary_cross_entropy_backward_jvp(grad_output, self, target, grad_output_t, self_t, target_t, weight, reduction):
     """ȳ̇ ℓ′ + ȳ (ℓ″ ẋ − ṫ/(x (1 − x)))."""
     by_self, by_target = _binary_curvature(self, target)
     curved = _averaged(_weighted(grad_output * (by_self * self_t + by_target * target_t), weight), reduction)
@@ -178,14 +174,12 @@ def soft_margin_loss_backward_jvp(grad_output, self, target, grad_output_t, self
     return aten.soft_margin_loss_backward(grad_output_t, self, target, reduction) + curved
 
 
-nondifferentiable(
-    aten.binary_cross_entropy.default, aten.binary_cross_entropy_backward.default, arguments="weight"
-)
+nondifferentiable(aten.binary_cross_entropy.default, aten.binary_cross_entropy_backward.default, arguments="weight")
 nondifferentiable(aten.binary_cross_entropy_with_logits.default, arguments=("weight", "pos_weight"))
 nondifferentiable(aten.soft_margin_loss.default, aten.soft_margin_loss_backward.default, arguments="target")
 
 
-# -- of classes ----------------------------------------------------------------------------------------------------------
+# -- of classes ----------------------------------------------------------------------------------------------------
 
 
 @vjp(aten.nll_loss_forward.default, wrt="self", linear_in="self")
@@ -277,7 +271,7 @@ nondifferentiable(aten.multilabel_margin_loss_backward.default, arguments="is_ta
 nondifferentiable(aten.multi_margin_loss.default, aten.multi_margin_loss_backward.default, arguments="weight")
 
 
-# -- of sequences --------------------------------------------------------------------------------------------------------
+# -- of sequences --------------------------------------------------------------------------------------------------
 
 
 @vjp(aten._ctc_loss.default, aten._ctc_loss.Tensor, wrt="log_probs")
@@ -309,7 +303,7 @@ def ctc_loss_backward(
     return (g * slope).sum([0, -1])
 
 
-# -- shared --------------------------------------------------------------------------------------------------------------
+# -- shared --------------------------------------------------------------------------------------------------------
 
 
 def _opposite(gradient):

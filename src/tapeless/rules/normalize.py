@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 
 class Normal(NamedTuple):
-    """x̂, ρ and w, shaped to broadcast with x; the dimensions of the statistics; what these are, if not mean and variance."""
+    """x̂, ρ and w, shaped to broadcast with x; the dimensions of the statistics, and what kind these are."""
 
     hat: torch.Tensor
     rstd: torch.Tensor
@@ -82,7 +82,7 @@ class Normal(NamedTuple):
         return by_x_t, grad_t * self.hat + grad * hat_t
 
 
-# -- layer norm --------------------------------------------------------------------------------------------------------
+# -- layer norm ----------------------------------------------------------------------------------------------------
 
 
 @vjp(aten.native_layer_norm.default)
@@ -122,7 +122,7 @@ def _layer(input, normalized_shape, mean, rstd, weight):
     return Normal((input - mean) * rstd, rstd, weight, list(range(-len(normalized_shape), 0)))
 
 
-# -- root-mean-square norm ---------------------------------------------------------------------------------------------
+# -- root-mean-square norm -----------------------------------------------------------------------------------------
 
 
 @vjp(aten._fused_rms_norm.default)
@@ -143,7 +143,7 @@ def _rms(input, normalized_shape, rstd, weight):
     return Normal(input * rstd, rstd, weight, list(range(-len(normalized_shape), 0)), centered=False)
 
 
-# -- group norm --------------------------------------------------------------------------------------------------------
+# -- group norm ----------------------------------------------------------------------------------------------------
 
 
 @vjp(aten.native_group_norm.default)
@@ -213,7 +213,7 @@ def _by_channel(parameter, shape):
     return None if parameter is None else parameter.reshape(shape[1], shape[2], 1)
 
 
-# -- batch norm --------------------------------------------------------------------------------------------------------
+# -- batch norm ----------------------------------------------------------------------------------------------------
 
 
 def _batch_norm(g, input, weight, bias, running_mean, running_var, out, training, eps):
@@ -264,9 +264,7 @@ def batch_norm_training(g, input, weight, bias, out, eps):
     aten._native_batch_norm_legit.default,
     aten._native_batch_norm_legit_functional.default,
 )
-def batch_norm_jvp(
-    input, input_t, weight, weight_t, bias_t, running_mean, running_var, out, training, eps
-):
+def batch_norm_jvp(input, input_t, weight, weight_t, bias_t, running_mean, running_var, out, training, eps):
     """ẏ = w ⊙ J ẋ + ẇ ⊙ x̂ + ḃ."""
     normal = _batch(input, weight, running_mean, running_var, out[1], out[2], training, eps)
     return _batch_tangents(normal, input, input_t, weight_t, bias_t, out)
@@ -347,7 +345,7 @@ def _channel(parameter, input):
     return None if parameter is None else parameter.view(-1, *[1] * (input.dim() - 2))
 
 
-# -- weight norm -------------------------------------------------------------------------------------------------------
+# -- weight norm ---------------------------------------------------------------------------------------------------
 
 
 @vjp(aten._weight_norm_interface.default)
@@ -363,9 +361,7 @@ def weight_norm_jvp(v, g_, v_t, g__t, dim):
     return g__t * unit + g_ * (v_t - unit * dot(v_t, unit)) / norm, None
 
 
-@vjp(
-    aten._weight_norm_interface_backward.default, wrt=("grad_w", "saved_v", "saved_g"), linear_in="grad_w"
-)
+@vjp(aten._weight_norm_interface_backward.default, wrt=("grad_w", "saved_v", "saved_g"), linear_in="grad_w")
 def weight_norm_backward(g, grad_w, saved_v, saved_g, dim):
     """Of v̄ = γ (w̄ − u ⟨w̄, u⟩)/‖v‖ and γ̄ = ⟨w̄, u⟩, whose cotangents are a and b; u depends on v by (I − uuᵀ)/‖v‖."""
     by_v, by_g = g
@@ -394,7 +390,7 @@ def _unit(v, dim):
     return v / norm, norm, dot
 
 
-# -- terms that may be absent ------------------------------------------------------------------------------------------
+# -- terms that may be absent --------------------------------------------------------------------------------------
 
 
 def _wanted(results, output_mask):

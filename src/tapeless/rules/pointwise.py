@@ -111,7 +111,6 @@ pointwise(aten.acos.default, lambda self: -(1 - self * self).rsqrt())
 pointwise(aten.atan.default, lambda g, self: g / (self * self + 1).conj())
 pointwise(aten.sinh.default, lambda self: self.cosh())
 pointwise(aten.cosh.default, lambda self: self.sinh())
-pointwise(aten.tanh.default, lambda g, out: aten.tanh_backward(g, out))
 pointwise(aten.asinh.default, lambda self: (self.pow(2) + 1).rsqrt())
 pointwise(aten.acosh.default, lambda self: (self + 1).rsqrt() * (self - 1).rsqrt())
 pointwise(aten.atanh.default, lambda g, self: g / (1 - self.pow(2)).conj())
@@ -127,12 +126,13 @@ pointwise(
 )
 
 
-@vjp(aten.sinc.default)
 def sinc(g, self):
     """y = sin(πx)/(πx), y′ = (πx cos πx − sin πx)/(πx²); 0 at 0."""
     x, square = self * math.pi, self * self * math.pi
     return where(square == 0, 0, g * ((x * x.cos() - x.sin()) / square).conj())
 
+
+pointwise(aten.sinc.default, sinc)
 
 # -- steps and remainders ------------------------------------------------------------------------------------------
 
@@ -146,6 +146,8 @@ zero(
     aten.heaviside.default,
     aten.div.Scalar_mode,
 )
+vjp(aten.frexp.Tensor)(lambda g, out: g[0] / out[1].exp2())
+jvp(aten.frexp.Tensor)(lambda self_t, out: (self_t / out[1].exp2(), None))
 pointwise(aten.frac.default, lambda g: g)
 pointwise(aten.fmod.Scalar, lambda g: g)
 pointwise(aten.remainder.Scalar, lambda g: g)

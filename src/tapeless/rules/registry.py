@@ -2,8 +2,8 @@
 
 A rule is ordinary PyTorch. Its parameters are the operator's schema names, plus `g` (cotangent of the output, a tuple if
 there are several outputs) and `out` (the result); what it names is what is saved for the backward, and a last `**how`
-takes the operator's remaining settings (arguments that are no tensors). Run on tensors it
-computes, run on the fake tensors of an `Emitter` it writes graph nodes.
+takes the operator's remaining settings (arguments that are no tensors). Run on tensors it computes, run on the fake
+tensors of an `Emitter` it writes graph nodes.
 
 Say the strongest true thing, once:
 
@@ -307,7 +307,7 @@ def _parameters(op: OpOverload, function: Function) -> Names:
 
 
 def _reads(op: OpOverload, function: Function) -> Names:
-    """Names of the values a rule asks for; `**how` stands for all further arguments of the operator that are no tensors."""
+    """Names of the values a rule asks for; `**how` stands for all further arguments that are no tensors."""
     parameters = inspect.signature(function).parameters.values()
     names = tuple(p.name for p in parameters if p.kind is not p.VAR_KEYWORD)
     if len(names) == len(parameters):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from tapeless.rules.registry import linear, vjp, zero
+from tapeless.rules.registry import jvp, linear, vjp, zero
 
 aten = torch.ops.aten
 
 
-# -- upsampling ----------------------------------------------------------------------------------------------------------
+# -- upsampling ----------------------------------------------------------------------------------------------------
 
 UPSAMPLING = (
     (aten._upsample_bicubic2d_aa.default, aten._upsample_bicubic2d_aa_backward.default),
@@ -42,7 +42,7 @@ for upsample, backward in UPSAMPLING:
     _transposed_sampling(upsample, backward)
 
 
-# -- padding -------------------------------------------------------------------------------------------------------------
+# -- padding -------------------------------------------------------------------------------------------------------
 
 PADDING = (
     (aten.reflection_pad1d.default, aten.reflection_pad1d_backward.default),
@@ -70,7 +70,7 @@ for pad, backward in PADDING:
     _transposed_padding(pad, backward)
 
 
-# -- rearranging ---------------------------------------------------------------------------------------------------------
+# -- rearranging ---------------------------------------------------------------------------------------------------
 
 
 @linear(aten.im2col.default)
@@ -101,7 +101,7 @@ def channel_shuffle(g, groups):
     return aten.channel_shuffle(g, g.shape[1] // groups)
 
 
-# -- sampling on a grid --------------------------------------------------------------------------------------------------
+# -- sampling on a grid --------------------------------------------------------------------------------------------
 
 
 @linear(aten.affine_grid_generator.default)
@@ -116,7 +116,48 @@ def grid_sampler_2d(g, input, grid, **how):
     return aten.grid_sampler_2d_backward(g, input, grid, **how, output_mask=[True, True])
 
 
+@jvp(aten.grid_sampler_2d.default)
+def grid_sampler_2d_jvp(input, grid, input_t, grid_t, **how):
+    """ẏ = sample(ẋ) + ∂y/∂grid · grid-tangent; the slopes of one channel are its gradient by the grid for ȳ = 1."""
+    slopes = _slopes(aten.grid_sampler_2d_backward, input, grid, how)
+    return aten.grid_sampler_2d(input_t, grid, **how) + (slopes * grid_t.unsqueeze(1)).sum(-1)
+
+
+@vjp(aten.grid_sampler_2d_backward.default, wrt="grad_output", linear_in="grad_output")
+def grid_sampler_2d_backward(g, input, grid, output_mask, **how):
+    """The transpose of the transpose: the tangent."""
+    u, v = (_or_zero(t, like) for t, like in zip(g, (input, grid), strict=True))
+    return grid_sampler_2d_jvp(input, grid, u, v, **how)
+
+
 @vjp(aten.grid_sampler_3d.default, linear_in="input")
 def grid_sampler_3d(g, input, grid, **how):
     """By interpolation at the points of the grid; linear in the image, smooth between pixels in the grid."""
     return aten.grid_sampler_3d_backward(g, input, grid, **how, output_mask=[True, True])
+
+
+@jvp(aten.grid_sampler_3d.default)
+def grid_sampler_3d_jvp(input, grid, input_t, grid_t, **how):
+    """ẏ = sample(ẋ) + ∂y/∂grid · grid-tangent; the slopes of one channel are its gradient by the grid for ȳ = 1."""
+    slopes = _slopes(aten.grid_sampler_3d_backward, input, grid, how)
+    return aten.grid_sampler_3d(input_t, grid, **how) + (slopes * grid_t.unsqueeze(1)).sum(-1)
+
+
+@vjp(aten.grid_sampler_3d_backward.default, wrt="grad_output", linear_in="grad_output")
+def grid_sampler_3d_backward(g, input, grid, output_mask, **how):
+    """The transpose of the transpose: the tangent."""
+    u, v = (_or_zero(t, like) for t, like in zip(g, (input, grid), strict=True))
+    return grid_sampler_3d_jvp(input, grid, u, v, **how)
+
+
+def _slopes(backward, input, grid, how):
+    """∂y/∂grid of every channel: [N, C, *points, coordinates]. Channels become images, as the kernel sums over them."""
+    images, channels = input.shape[:2]
+    grids = grid.unsqueeze(1).expand(-1, channels, *[-1] * (grid.dim() - 1)).flatten(0, 1)
+    ones = torch.ones_like(grids[..., 0]).unsqueeze(1)
+    _, slopes = backward(ones, input.flatten(0, 1).unsqueeze(1), grids, **how, output_mask=[False, True])
+    return slopes.unflatten(0, (images, channels))
+
+
+def _or_zero(cotangent, like):
+    return torch.zeros_like(like) if cotangent is None else cotangent

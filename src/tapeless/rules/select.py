@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tapeless.rules.registry import jvp, linear, vjp
+from tapeless.rules.registry import jvp, linear, vjp, zero
 
 aten = torch.ops.aten
 where = torch.where
@@ -213,3 +213,126 @@ def cummax(g, self, dim, out):
 
 
 jvp(aten.cummax.default, aten.cummin.default)(lambda self_t, dim, out: (self_t.gather(dim, out[1]), None))
+
+
+# -- reduced where they meet ---------------------------------------------------------------------------------------
+
+
+def scatter_weights(self, dim, index, src, reduce, include_self, out):
+    """∂y/∂self, and ∂y/∂src in the shape of `index`: what a reduction of elements that meet weighs each of them by."""
+    src = src if src.shape == index.shape else _leading(src, index)
+    by_self, by_src = _WEIGHTS[reduce](self, dim, index, src, include_self, out)
+    return (by_self if include_self else by_self.scatter(dim, index, 0)), by_src
+
+
+def _leading(src, index):
+    for d in range(index.dim()):
+        src = src.narrow(d, 0, index.shape[d])
+    return src
+
+
+def _sum_weights(self, dim, index, src, include_self, out):
+    return torch.ones_like(self), torch.ones_like(src)
+
+
+def _mean_weights(self, dim, index, src, include_self, out):
+    start = torch.ones_like(self) if include_self else torch.zeros_like(self)
+    met = start.scatter_add(dim, index, torch.ones_like(src))
+    weight = where(met == 0, 1, met).reciprocal()
+    return weight, weight.gather(dim, index)
+
+
+def _extreme_weights(self, dim, index, src, include_self, out):
+    """Equal parts to all that have the extreme value."""
+    mine, theirs = self == out, src == out.gather(dim, index)
+    weight = mine.to(out.dtype).scatter_add(dim, index, theirs.to(out.dtype)).reciprocal()
+    return where(mine, weight, 0), where(theirs, weight.gather(dim, index), 0)
+
+
+def _product_weights(self, dim, index, src, include_self, out):
+    """The product of all others: the product divided by an element, or, for a zero, the product without it."""
+
+    def product(own, given):
+        return torch.scatter_reduce(own, dim, index, given, "prod", include_self=include_self)
+
+    own = where(self == 0, 1, self)
+    zeros = torch.zeros_like(self).scatter_add(dim, index, (src == 0).to(self.dtype)).gather(dim, index)
+    alone = (src == 0) & (zeros == 1)
+    by_src = out.gather(dim, index) / where(src == 0, 1, src)
+    by_src = where(alone, product(self, where(alone, 1, src)).gather(dim, index), by_src)
+    return product(own, src) / own, where(zeros > 1, 0, by_src)
+
+
+_WEIGHTS = {
+    "sum": _sum_weights,
+    "mean": _mean_weights,
+    "amax": _extreme_weights,
+    "amin": _extreme_weights,
+    "prod": _product_weights,
+}
+
+
+@vjp(aten.scatter_reduce.two, wrt=("self", "src"))
+def scatter_reduce(g, self, dim, index, src, reduce, include_self, out):
+    by_self, by_src = scatter_weights(self, dim, index, src, reduce, include_self, out)
+    return g * by_self, _for_source(g.gather(dim, index) * by_src, src)
+
+
+@jvp(aten.scatter_reduce.two)
+def scatter_reduce_jvp(self, self_t, dim, index, src, src_t, reduce, include_self, out):
+    by_self, by_src = scatter_weights(self, dim, index, src, reduce, include_self, out)
+    return (by_self * self_t).scatter_add(dim, index, by_src * _leading(src_t, index))
+
+
+def _across(index, dim, source):
+    """An index of rows as an index of elements."""
+    return index.reshape([-1 if d == dim % source.dim() else 1 for d in range(source.dim())]).expand(source.shape)
+
+
+@vjp(aten.index_reduce.default, wrt=("self", "source"))
+def index_reduce(g, self, dim, index, source, reduce, include_self, out):
+    return scatter_reduce(g, self, dim, _across(index, dim, source), source, reduce, include_self, out)
+
+
+@jvp(aten.index_reduce.default)
+def index_reduce_jvp(self, self_t, dim, index, source, source_t, reduce, include_self, out):
+    index = _across(index, dim, source)
+    return scatter_reduce_jvp(self, self_t, dim, index, source, source_t, reduce, include_self, out)
+
+
+@vjp(aten.segment_reduce.default, wrt="data")
+def segment_reduce(g, data, reduce, lengths, offsets, axis, initial, out):
+    return aten._segment_reduce_backward(
+        g.contiguous(), out, data, reduce, lengths=lengths, offsets=offsets, axis=axis, initial=initial
+    )
+
+
+# -- bags of embeddings --------------------------------------------------------------------------------------------
+
+
+@vjp(aten._embedding_bag.default, wrt="weight")
+def embedding_bag(g, weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, padding_idx, out):
+    return aten._embedding_bag_backward(
+        g[0],
+        indices,
+        offsets,
+        *out[1:],
+        weight.shape[0],
+        scale_grad_by_freq,
+        mode,
+        sparse,
+        per_sample_weights,
+        padding_idx,
+    )
+
+
+@vjp(aten._embedding_bag.default, wrt="per_sample_weights")
+def embedding_bag_weights(g, weight, indices, offsets, mode, padding_idx, out):
+    return aten._embedding_bag_per_sample_weights_backward(g[0], weight, indices, offsets, out[1], mode, padding_idx)
+
+
+# -- filled --------------------------------------------------------------------------------------------------------
+
+zero(aten.fill.Scalar)
+linear(aten.fill.Tensor, wrt="value")(lambda g: g.sum())
+zero(aten.fill.Tensor, arguments="self")

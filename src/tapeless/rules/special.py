@@ -54,9 +54,7 @@ def over_x(value, self, at_zero):
 
 pointwise(aten.i0.default, lambda self: torch.special.i1(self))
 pointwise(aten.special_i0e.default, lambda self, out: torch.special.i1e(self) - self.sgn() * out)
-pointwise(
-    aten.special_i1.default, lambda self, out: over_x(lambda x: torch.special.i0(x) - out / x, self, 0.5)
-)
+pointwise(aten.special_i1.default, lambda self, out: over_x(lambda x: torch.special.i0(x) - out / x, self, 0.5))
 pointwise(
     aten.special_i1e.default,
     lambda self, out: over_x(lambda x: torch.special.i0e(x) - out * (x.sgn() + x.reciprocal()), self, 0.5),
