@@ -153,15 +153,16 @@ def sharing(values: Iterable[Tensor]) -> list[int]:
 
 
 class Backend:
-    """The backend under test, counting the graphs that it is given."""
+    """The backend under test, counting the graphs that it compiled (Dynamo may interrupt it and start again)."""
 
     def __init__(self, name: str = BACKEND) -> None:
         self.compile = torch._dynamo.lookup_backend(name)
         self.graphs = 0
 
     def __call__(self, graph: Any, inputs: Any, **options: Any) -> Callable:
+        run = self.compile(graph, inputs, **options)
         self.graphs += 1
-        return self.compile(graph, inputs, **options)
+        return run
 
 
 def compiled(program: Callable, backend: Any = BACKEND, **options: Any) -> Callable:

@@ -1,19 +1,20 @@
-"""What the laws cannot find by themselves: calls that no OpInfo sample makes, and operators that a law does not bind."""
+"""What the laws cannot find by themselves: calls that no OpInfo sample makes, and operators a law does not bind."""
 
 import torch
 from torch._ops import OpOverload
 
+from rule_table_fused import FUSED
 from tapeless.testing.samples import Call
 
 aten = torch.ops.aten
 
 
 def x(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def z(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.complex128, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(shape, dtype=torch.complex128, generator=torch.Generator().manual_seed(seed))
 
 
 def positive(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -90,6 +91,7 @@ CALLS = [
     call(aten.fill.Tensor, x(3, 4), x()),
     call(aten.scatter_add.default, x(3, 4), 0, torch.tensor([[0, 1], [2, 0]]), x(3, 3, seed=1)),
     call(aten.embedding_dense_backward.default, x(3, 4), ROWS, 3, -1, True),
+    *FUSED,
 ]
 
 # Law 1 does not bind these.
@@ -112,5 +114,7 @@ NOT_A_PLAIN_FUNCTION = {
     aten.native_layer_norm_backward.default: "the statistics it is given follow the input",
     aten.native_group_norm_backward.default: "the statistics it is given follow the input",
     aten.native_batch_norm_backward.default: "the statistics it is given follow the input",
+    aten._cdist_backward.default: "the distances it is given follow the points",
+    aten._pdist_backward.default: "the distances it is given follow the points",
     aten.embedding.default: "the padding row gets no gradient",
 }

@@ -44,8 +44,8 @@ class Attention(nn.Module):
 class Convolutions(nn.Module):
     def __init__(self):
         super().__init__()
-        self.first, self.norm = nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3)
-        self.second, self.out = nn.Conv2d(3, 4, 3, stride=2), nn.Linear(4, 2)
+        self.first, self.norm = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.second, self.out = nn.Conv2d(4, 5, 3, stride=2), nn.Linear(5, 4)
         self.double()
 
     def forward(self, x):
@@ -98,7 +98,7 @@ def indexing(x, w):
     rows = torch.arange(n)
     last = x[rows, rows % t]
     picked = x.gather(1, (rows % t).view(-1, 1, 1).expand(n, 1, 4))
-    return last * w, x[:, -1], x[::2].sum(), x.roll(1, 1).cumsum(1), picked
+    return last * w, x[:, -1], x[:, ::2].sum(), x.roll(1, 1).cumsum(1), picked
 
 
 def outer(x, w):
@@ -124,7 +124,7 @@ def two_heads(x, w):
 
 
 def image(n, t):
-    return (lambda: leaf(n, 2, 8, 8),)
+    return (lambda: leaf(n, 3, 8, 8),)
 
 
 def text(n, t):
@@ -171,13 +171,13 @@ def test_one_compilation_for_all_sizes(name):
     assert compare_sizes(name, SIZES, dynamic=True) == 1
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", ("mlp", "attention", "shapes"))
 def test_second_size_makes_it_dynamic(name):
     """Dynamo's default: the first graph is static, the next one is not."""
     assert compare_sizes(name, [(n, 3) for n in (4, 6, 9, 3, 4)]) == 2
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", ("mlp", "attention", "shapes"))
 def test_static_shapes(name):
     assert compare_sizes(name, [(2, 3), (4, 3), (2, 3)], dynamic=False) == 2
 

@@ -10,7 +10,7 @@ from tapeless.backends.python import Code
 from tapeless.ir import graph as ir
 from tapeless.ir import text
 from tapeless.partition.split import Split
-from tapeless.runtime.bridge import runnable
+from tapeless.runtime.variant import runnable
 from tapeless.specialize.rewrite import specialize
 
 

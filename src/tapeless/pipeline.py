@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from torch import fx
@@ -14,14 +15,16 @@ from tapeless.capture.program import Captured, capture
 from tapeless.errors import MissingRule, Unsupported
 from tapeless.gradient import Gradient
 from tapeless.options import Options
-from tapeless.runtime.bridge import Program, Signature, differentiate_graph
+from tapeless.runtime import bridge
+from tapeless.runtime.program import Program
+from tapeless.runtime.variant import Signature, differentiate_graph
 
 
 def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """A Dynamo graph → a function with eager's results, aliases, mutations and gradients."""
     captured = capture(module, inputs)
     try:
-        run = Program(captured.graph, signature(captured)) if captured.needs_gradient else compile_graph(captured.graph)
+        run = differentiated(captured, options) if captured.needs_gradient else compile_graph(captured.graph)
     except MissingRule as missing:
         if options.fallback == "raise":
             raise
@@ -29,6 +32,11 @@ def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Ca
         return module
     wrapped = captured.convention.wrap(run)
     return lambda *args: wrapped(list(args))
+
+
+def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
+    """The captured graph with its derivative, callable under autograd."""
+    return partial(bridge.run, Program(captured.graph, signature(captured), options.variants))
 
 
 def signature(captured: Captured) -> Signature:

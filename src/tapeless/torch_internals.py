@@ -203,9 +203,15 @@ def emission(fake_mode: FakeTensorMode) -> Iterator[None]:
 # -- running -------------------------------------------------------------------------------------------------------
 
 
-def keeps_graph() -> bool:
-    """Inside a backward: was it called with retain_graph=True?"""
-    return torch._C._autograd._get_current_graph_task_keep_graph()
+def engine_wants(node: Any) -> bool:
+    """Inside a backward: will the autograd engine use what is sent along the edge to `node`?
+
+    Relies on `_will_engine_execute_node`, which refuses to answer for a leaf that `autograd.grad` was asked for: a yes.
+    """
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError:
+        return True
 
 
 # -- tracing torch's own derivatives -------------------------------------------------------------------------------

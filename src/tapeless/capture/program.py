@@ -9,6 +9,7 @@ from typing import Any
 from torch import fx
 
 from tapeless import torch_internals
+from tapeless.capture.constants import write_out_constants
 from tapeless.capture.custom import mark_custom_functions, resolve_markers
 from tapeless.capture.facts import carry_facts
 from tapeless.capture.names import name_values
@@ -42,6 +43,7 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
     custom = mark_custom_functions(module)
     carry_facts(module)
     graph, convention = torch_internals.capture_forward(module, inputs)
+    write_out_constants(graph, graph.owning_module)
     resolve_markers(graph, custom)
     name_values(graph, module.graph, convention)
     return Captured(graph, convention, inputs)

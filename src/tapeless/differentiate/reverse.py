@@ -52,7 +52,7 @@ def reverse(graph: fx.Graph, wrt: Sequence[fx.Node], differentiable: Sequence[bo
         missing: Missing = []
         for output, g in zip(outputs, placeholders, strict=True):
             if g is not None:
-                cotangents[output] = emitter.accumulate(cotangents.get(output), ir.value(g))
+                cotangents[output] = emitter.accumulate(cotangents.get(output), ir.value(g), output)
         for node in reversed(forward):
             if node.op == "call_function" and node in cotangents:
                 _step(emitter, node, active, cotangents, missing)
@@ -68,7 +68,7 @@ def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents, 
     if node.target is operator.getitem:
         source, index = node.args
         slots = cotangents.setdefault(source, {})
-        slots[index] = emitter.accumulate(slots.get(index), g)
+        slots[index] = emitter.accumulate(slots.get(index), g, node)
         return
     with emitter.in_region(_region(node)):
         try:
@@ -77,7 +77,7 @@ def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents, 
             missing.append((node, str(reason)))
             gradients = [(a, emitter.defined(emitter.zero(ir.value(a)))) for a in node.all_input_nodes if a in active]
     for argument, gradient in gradients:
-        cotangents[argument] = emitter.accumulate(cotangents.get(argument), gradient)
+        cotangents[argument] = emitter.accumulate(cotangents.get(argument), gradient, argument)
 
 
 def _region(node: fx.Node) -> ir.Region:

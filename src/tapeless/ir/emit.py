@@ -146,13 +146,13 @@ class Emitter(TorchDispatchMode):
             return self.bind(val, node)
         for index, element in enumerate(val):
             if isinstance(element, torch.Tensor):
-                item = self._call(operator.getitem, (node, index), {})
+                item = self._call(operator.getitem, (node, index), {}, "item")
                 ir.set_value(item, element)
                 self.bind(element, item)
         return val
 
-    def _call(self, op: Any, args: Any, kwargs: Any) -> fx.Node:
-        name = op.overloadpacket.__name__ if isinstance(op, OpOverload) else None
+    def _call(self, op: Any, args: Any, kwargs: Any, name: str | None = None) -> fx.Node:
+        name = name or (op.overloadpacket.__name__ if isinstance(op, OpOverload) else None)
         node = self.graph.create_node("call_function", op, args, kwargs, name=name)
         self.emitted.add(node)
         ir.set_region(node, self.region)
@@ -198,14 +198,15 @@ class Emitter(TorchDispatchMode):
 
     # -- accumulation and regions ------------------------------------------------------------------------------------
 
-    def accumulate(self, a: torch.Tensor | None, b: torch.Tensor) -> torch.Tensor:
-        """The sum of two cotangents of one value, either of which may be undefined."""
+    def accumulate(self, a: torch.Tensor | None, b: torch.Tensor, of: fx.Node) -> torch.Tensor:
+        """The sum of two cotangents of the value `of`, either of which may be undefined."""
         if a is None or self.is_zero(a):
             return b
         if self.is_zero(b):
             return a
         val = _fresh(a)
-        node = self._call(self.addition, (self.node(a), self.node(b)), {})
+        node = self._call(self.addition, (self.node(a), self.node(b)), {}, f"g_{ir.total_of(of) or of.name}")
+        ir.set_total(node, of)
         ir.set_value(node, val)
         return self.bind(val, node)
 

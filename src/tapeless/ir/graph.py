@@ -2,8 +2,9 @@
 
 A graph is a functional ATen program. Placeholders are its inputs, the output node holds a flat list. What a node's value
 looks like stands in `node.meta["val"]` (a fake tensor, a symbolic integer, or a tuple of those), where the user wrote it
-in `node.meta["stack_trace"]`, and which `grad_of` region it belongs to in `node.meta["region"]`: these three keys are read
-and written here only.
+in `node.meta["stack_trace"]`, which `grad_of` region it belongs to in `node.meta["region"]`, whose cotangents it adds up in
+`node.meta["total_of"]`, and the runtime test it stands under in `node.meta["guard"]`: these keys are read and written here
+only.
 """
 
 from __future__ import annotations
@@ -58,8 +59,24 @@ def set_region(node: fx.Node, record: Region | None) -> None:
         node.meta["region"] = record
 
 
-def node_arguments(node: fx.Node) -> list[fx.Node]:
-    return list(node.all_input_nodes)
+def total_of(node: fx.Node) -> str:
+    """For a sum of cotangents: the forward value that they belong to."""
+    return node.meta.get("total_of", "")
+
+
+def set_total(node: fx.Node, of: fx.Node) -> None:
+    """`node` adds up cotangents of the value `of`, or is another copy of the sum `of`."""
+    node.meta["total_of"] = total_of(of) or of.name
+    node.meta["stack_trace"] = of.meta.get("stack_trace")
+
+
+def guard(node: fx.Node) -> fx.Node | None:
+    """In a lowered backward: the runtime test under which the node runs."""
+    return node.meta.get("guard")
+
+
+def set_guard(node: fx.Node, test: fx.Node) -> None:
+    node.meta["guard"] = test
 
 
 def is_differentiable_type(val: Any) -> bool:
@@ -83,7 +100,10 @@ def where(node: fx.Node) -> Where:
     return Where(file, int(line), function, text.strip())
 
 
+TAKEN = ("args", "aten", "operator", "accumulate")  # names that printed programs use themselves
+
+
 def rename(node: fx.Node, name: str) -> None:
     """Give the node a readable name (made unique by the graph)."""
     clean = re.sub(r"\W+", "_", name).strip("_") or "value"
-    node._rename(f"v_{clean}" if clean[0].isdigit() else clean)
+    node._rename(f"v_{clean}" if clean[0].isdigit() or clean in TAKEN else clean)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import operator
 
+import torch
 from torch import fx
 from torch._ops import OpOverload
 
 from tapeless.ir import graph as ir
 
 MASKS = ("output_mask", "grad_input_mask")
+
+# Results a kernel writes without asking its mask: group norm's, on channels-last memory, crashes in eager too.
+UNASKED = {torch.ops.aten.native_group_norm_backward.default: 0}
 
 
 def narrow(graph: fx.Graph) -> fx.Graph:
@@ -22,7 +26,7 @@ def narrow(graph: fx.Graph) -> fx.Graph:
 
 
 def _narrow(node: fx.Node, position: int) -> None:
-    used = {user.args[1] for user in node.users}
+    used = {user.args[1] for user in node.users} | {UNASKED.get(node.target)}  # type: ignore[arg-type]
     mask = [bool(flag) and i in used for i, flag in enumerate(node.args[position])]  # type: ignore[arg-type]
     node.update_arg(position, mask)
     val = ir.value(node)

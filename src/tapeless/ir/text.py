@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from tapeless.ir import graph as ir
-from tapeless.ir.ops import accumulate
+from tapeless.ir.ops import accumulate, any_defined, zeros_if_undefined
 
 HEADER = """\
 import operator
@@ -24,6 +25,8 @@ def accumulate(a, b):
     return b if a is None else a if b is None else a + b
 """
 
+INDENT = "    "
+
 
 def program(graph: fx.Graph, name: str = "forward") -> str:
     """The whole file: header and function. Pasted in a file, it runs."""
@@ -36,24 +39,49 @@ def function(graph: fx.Graph, name: str) -> str:
     """A function of one list, which it empties: values are deleted at their last use, its arguments too."""
     lines = [f"def {name}(args):"]
     arguments = ir.inputs(graph)
-    for node in arguments:
-        lines.append(f"    # {node.name}: {type_of(ir.value(node))}")
+    lines += [f"{INDENT}# {node.name}: {type_of(ir.value(node))}" for node in arguments]
     if arguments:
         names = ", ".join(node.name for node in arguments)
-        lines += [f"    {names}{',' if len(arguments) == 1 else ''} = args", "    args.clear()"]
-    last = _last_uses(graph)
-    for node in ir.calls(graph):
-        lines.append(f"    {node.name} = {call(node)}{_comment(node)}")
-        if dead := last.get(node):
-            lines.append(f"    del {', '.join(n.name for n in dead)}")
-    lines.append(f"    return [{', '.join(argument(r) for r in ir.outputs(graph))}]")
+        lines += [f"{INDENT}{names}{',' if len(arguments) == 1 else ''} = args", f"{INDENT}args.clear()"]
+    dead = _last_uses(graph)
+    for guard, nodes in groupby((n for n in ir.calls(graph) if n.target is not any_defined), ir.guard):
+        lines += _block(list(nodes), dead) if guard is None else _guarded_block(guard, list(nodes), dead)
+    lines.append(f"{INDENT}return [{', '.join(argument(r) for r in ir.outputs(graph))}]")
     return "\n".join(lines) + "\n"
+
+
+def _block(nodes: list[fx.Node], dead: dict[fx.Node, list[fx.Node]]) -> list[str]:
+    lines = []
+    for node in nodes:
+        lines.append(f"{INDENT}{node.name} = {call(node)}{_comment(node)}")
+        lines += _deletion(dead.get(node, []))
+    return lines
+
+
+def _guarded_block(guard: fx.Node, nodes: list[fx.Node], dead: dict[fx.Node, list[fx.Node]]) -> list[str]:
+    """A region under its runtime test: `if` any cotangent is defined, else its gradients are undefined."""
+    inside = set(nodes)
+    local = {node: [d for d in dead.get(node, []) if d in inside] for node in nodes}
+    outside = [d for node in nodes for d in dead.get(node, []) if d not in inside]
+    results = [node for node in nodes if any(user not in inside for user in node.users)]
+    test = " or ".join(f"{argument(g)} is not None" for g in guard.args)
+    lines = [f"{INDENT}if {test}:", *(INDENT + line for line in _block(nodes, local))]
+    if results:
+        lines += [f"{INDENT}else:", f"{INDENT * 2}{' = '.join(node.name for node in results)} = None"]
+    return lines + _deletion([d for d in outside if d.target is not any_defined])
+
+
+def _deletion(nodes: list[fx.Node]) -> list[str]:
+    return [f"{INDENT}del {', '.join(node.name for node in nodes)}"] if nodes else []
 
 
 def call(node: fx.Node) -> str:
     """The right-hand side of a node."""
     if node.target is operator.getitem:
         return f"{argument(node.args[0])}[{argument(node.args[1])}]"
+    if node.target is zeros_if_undefined:
+        g, size, dtype, device = map(argument, node.args)
+        return f"torch.zeros({size}, dtype={dtype}, device={device}) if {g} is None else {g}"
     args = [argument(a) for a in node.args] + [f"{k}={argument(v)}" for k, v in node.kwargs.items()]
     return f"{target(node.target)}({', '.join(args)})"
 
@@ -98,7 +126,8 @@ def _comment(node: fx.Node) -> str:
     """The value's type, the forward operator whose backward this is, and the user's line."""
     record = ir.region(node)
     place = record.where if record else ir.where(node)
-    origin = f"grad_of {record.forward}" if record else ""
+    total = ir.total_of(node)
+    origin = f"grad_of {record.forward}" if record else f"total of {total}" if total else ""
     line = f"{place.file.rsplit('/', 1)[-1]}:{place.line}  {_shortened(place.text)}" if place.file else ""
     return "  # " + "  ".join(part for part in (type_of(ir.value(node)), origin, line) if part)
 

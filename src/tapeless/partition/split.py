@@ -60,9 +60,9 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     cotangents = [i for i, g in enumerate(joint.cotangents) if g is not None]
     wanted = [i for i, g in enumerate(joint.gradients) if g is not None]
     arguments = [*(joint.cotangents[i] for i in cotangents), *from_inputs, *from_outputs]
-    reverse = _copy([n for n in backward if n in joint.backward], arguments, [joint.gradients[i] for i in wanted])
+    reverse = copy_nodes([n for n in backward if n in joint.backward], arguments, [joint.gradients[i] for i in wanted])
     return Split(
-        forward=_copy([n for n in joint.graph.nodes if n not in joint.backward], joint.inputs, results),
+        forward=copy_nodes([n for n in joint.graph.nodes if n not in joint.backward], joint.inputs, results),
         backward=narrow(reverse),
         real_outputs=len(joint.outputs),
         cotangent_outputs=tuple(cotangents),
@@ -77,7 +77,7 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
 def _copy_mutated(joint: Joint, mutated: Sequence[int]) -> None:
     """The backward reads an input that the program overwrites: let it read a copy made before."""
     for node in (joint.inputs[i] for i in mutated):
-        readers = [user for user in node.users if user in joint.backward]
+        readers = [user for user in node.users if user in joint.backward or is_free(user)]
         if readers:
             last = [*joint.inputs, *(g for g in joint.cotangents if g is not None)][-1]
             with joint.graph.inserting_after(last):
@@ -88,7 +88,7 @@ def _copy_mutated(joint: Joint, mutated: Sequence[int]) -> None:
 
 
 def copy_graph(graph: fx.Graph) -> fx.Graph:
-    return _copy(ir.calls(graph), ir.inputs(graph), ir.outputs(graph))
+    return copy_nodes(ir.calls(graph), ir.inputs(graph), ir.outputs(graph))
 
 
 def prune_inputs(graph: fx.Graph) -> list[int]:
@@ -155,7 +155,7 @@ def is_checkpointed(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
 
 
-def _copy(nodes: list[fx.Node], arguments: list[Any], results: list[Any]) -> fx.Graph:
+def copy_nodes(nodes: list[fx.Node], arguments: list[Any], results: list[Any]) -> fx.Graph:
     """A new graph with inputs `arguments`, the calls among `nodes`, and outputs `results`; dead code removed."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}

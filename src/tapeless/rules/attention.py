@@ -79,9 +79,8 @@ def attention_backward_jvp(
     )
 
 
-# A mask that needs a gradient is never given to the fused kernel; the saved results stand for query, key and value.
-nondifferentiable(flash, arguments="attn_mask")
-nondifferentiable(flash_backward, arguments=("out_", "logsumexp", "attn_mask"))
+# The saved results stand for query, key and value. A mask that needs a gradient is never given to the fused kernel.
+nondifferentiable(flash_backward, arguments=("out_", "logsumexp"))
 
 
 @bilinear(aten._grouped_mm.default, wrt=("self", "mat2"))
@@ -90,8 +89,6 @@ def grouped_mm(g, self, mat2, offs):
     g = g.contiguous()
     return aten._grouped_mm(g, mat2.mT, offs), aten._grouped_mm(self.mT, g, offs)
 
-
-nondifferentiable(aten._grouped_mm.default, arguments=("offs", "bias"))
 
 
 def _probability(query, key, is_causal, attn_mask, scale):

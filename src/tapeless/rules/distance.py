@@ -35,6 +35,13 @@ def cdist_backward(g, grad, x1, x2, p):
     return (slope * u).sum(-1), by_difference.sum(-2), -by_difference.sum(-3)
 
 
+@jvp(aten._cdist_backward.default)
+def cdist_backward_jvp(grad, grad_t, x1, x2, x1_t, x2_t, p):
+    """Σⱼ (ḡ̇ ∂D/∂δ + ḡ ∂²D/∂δ² δ̇)."""
+    slope, bend = _slope(_differences(x1, x2), p)
+    return (grad_t.unsqueeze(-1) * slope + grad.unsqueeze(-1) * bend(_differences(x1_t, x2_t))).sum(-2)
+
+
 @vjp(aten._pdist_forward.default)
 def pdist(g, self, p, out):
     """As `cdist`, of the pairs i < j of one set."""
@@ -53,10 +60,14 @@ def pdist_backward(g, grad, self, p):
     """As `cdist_backward`; a difference belongs to both of its points."""
     slope, bend = _slope(_pairs(self), p)
     u = _pairs(g)
-    by_difference = grad.unsqueeze(-1) * bend(u)
-    first, second = torch.triu_indices(self.shape[0], self.shape[0], 1, device=self.device)
-    by_self = torch.zeros_like(self).index_add(0, first, by_difference).index_add(0, second, -by_difference)
-    return (slope * u).sum(-1), by_self
+    return (slope * u).sum(-1), _gather_pairs(grad.unsqueeze(-1) * bend(u), self)
+
+
+@jvp(aten._pdist_backward.default)
+def pdist_backward_jvp(grad, grad_t, self, self_t, p):
+    """As `cdist_backward_jvp`; a difference belongs to both of its points."""
+    slope, bend = _slope(_pairs(self), p)
+    return _gather_pairs(grad_t.unsqueeze(-1) * slope + grad.unsqueeze(-1) * bend(_pairs(self_t)), self)
 
 
 @vjp(aten._euclidean_dist.default)
@@ -83,8 +94,15 @@ def _differences(x1, x2):
 
 
 def _pairs(x):
+    """xᵢ − xⱼ for i < j."""
     first, second = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
     return x.index_select(0, first) - x.index_select(0, second)
+
+
+def _gather_pairs(differences, x):
+    """The transpose of `_pairs`."""
+    first, second = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
+    return torch.zeros_like(x).index_add(0, first, differences).index_add(0, second, -differences)
 
 
 def _slope(difference, p):

@@ -1,6 +1,7 @@
 """Losses. The fused backward kernels carry the first order; their own derivatives are written out.
 
-`reduction` is 0 for none, 1 for the mean, 2 for the sum.
+`reduction` is 0 for none, 1 for the mean, 2 for the sum. Weights of classes or elements have no gradient: eager refuses
+those that ask for one, and so does a rule that does not name them.
 """
 
 from __future__ import annotations
@@ -174,11 +175,6 @@ def soft_margin_loss_backward_jvp(grad_output, self, target, grad_output_t, self
     return aten.soft_margin_loss_backward(grad_output_t, self, target, reduction) + curved
 
 
-nondifferentiable(aten.binary_cross_entropy.default, aten.binary_cross_entropy_backward.default, arguments="weight")
-nondifferentiable(aten.binary_cross_entropy_with_logits.default, arguments=("weight", "pos_weight"))
-nondifferentiable(aten.soft_margin_loss.default, aten.soft_margin_loss_backward.default, arguments="target")
-
-
 # -- of classes ----------------------------------------------------------------------------------------------------
 
 
@@ -219,10 +215,7 @@ def nll_loss2d_backward(g, target, weight, reduction, ignore_index):
 
 
 zero(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default, arguments="self")
-nondifferentiable(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default, arguments="weight")
-nondifferentiable(
-    aten.nll_loss_backward.default, aten.nll_loss2d_backward.default, arguments=("weight", "total_weight")
-)
+nondifferentiable(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default, arguments="total_weight")
 
 
 @vjp(aten.multi_margin_loss.default, wrt="self")
@@ -268,7 +261,6 @@ def multilabel_margin_loss_backward(g, grad_output, self, target, reduction, is_
 
 zero(aten.multilabel_margin_loss_backward.default, arguments="self")
 nondifferentiable(aten.multilabel_margin_loss_backward.default, arguments="is_target")
-nondifferentiable(aten.multi_margin_loss.default, aten.multi_margin_loss_backward.default, arguments="weight")
 
 
 # -- of sequences --------------------------------------------------------------------------------------------------

@@ -315,18 +315,7 @@ def batch_norm_backward_jvp(
     return _wanted((by_input_t, _sum(by_weight_t, normal.dims), _sum(grad_out_t, normal.dims)), output_mask)
 
 
-STATISTICS = ("running_mean", "running_var")
-nondifferentiable(
-    aten.native_batch_norm.default,
-    aten._native_batch_norm_legit.default,
-    aten._native_batch_norm_legit_functional.default,
-    aten._native_batch_norm_legit_no_training.default,
-    aten._batch_norm_no_update.default,
-    aten._batch_norm_with_update.default,
-    aten._batch_norm_with_update_functional.default,
-    arguments=STATISTICS,
-)
-nondifferentiable(aten.native_batch_norm_backward.default, arguments=(*STATISTICS, "save_mean", "save_invstd"))
+nondifferentiable(aten.native_batch_norm_backward.default, arguments=("save_mean", "save_invstd"))
 
 
 def _batch(input, weight, running_mean, running_var, save_mean, save_invstd, training, eps):
@@ -374,6 +363,18 @@ def weight_norm_backward(g, grad_w, saved_v, saved_g, dim):
         (by_unit - unit * dot(by_unit, unit) - saved_g * by_gain * unit) / norm,
         by_gain,
     )
+
+
+@jvp(aten._weight_norm_interface_backward.default)
+def weight_norm_backward_jvp(grad_w, saved_v, saved_g, grad_w_t, saved_v_t, saved_g_t, dim):
+    """The product rule on v̄ = γ/‖v‖ (w̄ − u ⟨w̄, u⟩) and γ̄ = ⟨w̄, u⟩."""
+    unit, norm, dot = _unit(saved_v, dim)
+    norm_t, along = dot(unit, saved_v_t), dot(grad_w, unit)
+    unit_t = (saved_v_t - unit * norm_t) / norm
+    along_t = dot(grad_w_t, unit) + dot(grad_w, unit_t)
+    gain, gain_t = saved_g / norm, (saved_g_t - saved_g / norm * norm_t) / norm
+    rest, rest_t = grad_w - unit * along, grad_w_t - unit_t * along - unit * along_t
+    return gain_t * rest + gain * rest_t, along_t
 
 
 nondifferentiable(aten._weight_norm_interface_backward.default, arguments="saved_norms")

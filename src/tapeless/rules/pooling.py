@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tapeless.rules.registry import argument_names, jvp, linear, nondifferentiable, vjp, zero
+from tapeless.rules.registry import argument_names, jvp, linear, vjp, zero
 
 aten = torch.ops.aten
 
@@ -48,8 +48,6 @@ def _read(values, indices, dims):
 
 for pool, backward, dims in MAX_POOLING:
     _max_pooling(pool, backward, dims)
-
-nondifferentiable(aten.fractional_max_pool2d.default, aten.fractional_max_pool3d.default, arguments="random_samples")
 
 
 @linear(aten.max_unpool2d.default, wrt="self")

@@ -106,8 +106,11 @@ def channel_shuffle(g, groups):
 
 @linear(aten.affine_grid_generator.default)
 def affine_grid(g, size, align_corners):
-    """The grid is base · θᵀ, whose rows are the corners' coordinates: θ̄ = ḡᵀ · base."""
-    return aten.affine_grid_generator_backward(g, size, align_corners)
+    """The grid is base · θᵀ: θ̄ = ḡᵀ · base, where base is the grid of the identity, and ones for the translation."""
+    identity = torch.eye(g.shape[-1], g.shape[-1] + 1, dtype=g.dtype, device=g.device).expand(size[0], -1, -1)
+    points = aten.affine_grid_generator(identity, size, align_corners)
+    base = torch.cat([points, torch.ones_like(points[..., :1])], -1)
+    return g.flatten(1, -2).mT @ base.flatten(1, -2)
 
 
 @vjp(aten.grid_sampler_2d.default, linear_in="input")

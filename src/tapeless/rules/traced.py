@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tapeless import torch_internals
-from tapeless.rules.registry import argument_names, call_by_name, named_arguments, tensor_arguments
+from tapeless.rules.registry import argument_names, call_by_name
 
 
 Template = fx.GraphModule  # inputs: the tensors among (g, out, arguments); outputs: the gradients wanted, flat

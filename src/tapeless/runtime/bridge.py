@@ -1,4 +1,4 @@
-"""The bridge to `torch.autograd`: a differentiated graph as a function that autograd can call, to any order.
+"""The bridge to `torch.autograd`: leaves undefined gradients undefined, works to any order.
 
 Captured temporaries are outputs of the forward, so they have cotangents of their own. At first order nobody sends those and
 the backward does not know them; under `create_graph=True` the backward is itself such a program, its gradients flow back
@@ -7,140 +7,16 @@ into the temporaries, and that is all it takes for derivatives of any order.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
-from torch import fx
 
-from tapeless.backends.python import compile_graph
-from tapeless.differentiate.reverse import memory_format, reverse
-from tapeless.ir import graph as ir
-from tapeless.ir.custom import inline_custom
-from tapeless.partition.split import Split, copy_graph, prune_inputs, split
-from tapeless.specialize.rewrite import specialize
-
-Mask = tuple[bool, ...]
-Boxed = Callable[[list[Any]], list[Any]]
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What is asked of a graph: which inputs want gradients, which outputs may send cotangents."""
-
-    wrt: Mask
-    differentiable: Mask
-    hidden: tuple[int, ...] = ()  # outputs that autograd must not see: the calling convention rebuilds them
-    mutated: tuple[int, ...] = ()  # inputs that are overwritten after the call
-
-
-class Program:
-    """A graph that runs, and that autograd can differentiate in the inputs `signature.wrt`."""
-
-    def __init__(self, graph: fx.Graph, signature: Signature) -> None:
-        self.signature = signature
-        self.first = differentiate_graph(graph, signature)
-        self.forward = compile_graph(runnable(self.first.forward), "forward")
-        self.formats = [memory_format(ir.value(o)) if ir.is_tensor(o) else None for o in ir.outputs(self.first.forward)]
-        self.constant_outputs = self._constant_outputs()
-        self.saves_numbers = not all(ir.is_tensor(node) for node in self.first.captures)
-        self._backwards: dict[Mask, Backward] = {}
-        self._programs: dict[tuple[Mask, Mask], tuple[Backward, Program]] = {}
-        self._lock = threading.RLock()
-
-    def __call__(self, args: list[Any]) -> list[Any]:
-        outs = Bridge.apply(self, *args)
-        return [out.tensor if isinstance(out, _Hidden) else out for out in outs[: self.first.real_outputs]]
-
-    def _constant_outputs(self) -> list[int]:
-        """Outputs that no gradient will ever reach."""
-        known = {i for i, d in enumerate(self.signature.differentiable) if d}
-        temporaries = range(self.first.real_outputs, len(ir.outputs(self.first.forward)))
-        active = known | {i for i in temporaries if self.first.active_outputs[i]}
-        return [i for i in range(len(self.first.active_outputs)) if i not in active and i not in self.signature.hidden]
-
-    @cached_property
-    def full(self) -> Split:
-        """The backward that takes cotangents of the temporaries too: that of the forward with all it returns."""
-        temporaries = self.first.active_outputs[self.first.real_outputs :]
-        flags = (*self.signature.differentiable, *temporaries)
-        return differentiate_graph(self.first.forward, Signature(self.signature.wrt, flags, (), self.signature.mutated))
-
-    def backward(self, mask: Mask) -> Backward:
-        """The backward for cotangents defined as in `mask` (one flag per output of the forward)."""
-        found = self._backwards.get(mask)
-        if found is None:
-            with self._lock:
-                found = self._backwards.setdefault(mask, self._specialized(mask))
-        return found
-
-    def differentiable_backward(self, mask: Mask, requires_grad: Mask) -> tuple[Backward, Program]:
-        """The same as a program of its own, differentiable in those of its inputs that require a gradient."""
-        with self._lock:
-            if (mask, requires_grad) not in self._programs:
-                backward = self._specialized(mask)
-                wrt = tuple(requires_grad[i] for i in backward.arguments)
-                signature = Signature(wrt, tuple(ir.is_tensor(o) for o in ir.outputs(backward.graph)))
-                self._programs[mask, requires_grad] = (backward, Program(backward.graph, signature))
-            return self._programs[mask, requires_grad]
-
-    def _specialized(self, mask: Mask) -> Backward:
-        parts = self.first if not any(mask[self.first.real_outputs :]) else self.full
-        saved = {key: len(mask) + k for k, key in enumerate(self.first.capture_keys)}
-        positions = [*parts.cotangent_outputs, *(saved[key] for key in parts.capture_keys)]
-        undefined = [k for k, i in enumerate(parts.cotangent_outputs) if not mask[i]]
-        graph = specialize(parts.backward, len(parts.cotangent_outputs), undefined)
-        kept = prune_inputs(graph)
-        return Backward(graph, tuple(positions[k] for k in kept), parts.gradient_inputs, len(self.signature.wrt))
-
-
-@dataclass
-class Backward:
-    """A backward specialised to one pattern of undefined cotangents."""
-
-    graph: fx.Graph
-    arguments: tuple[int, ...]  # positions among [one cotangent per output of the forward, captures]
-    gradient_inputs: tuple[int, ...]  # for each result, the input it is the gradient of
-    inputs: int
-
-    @cached_property
-    def run(self) -> Boxed:
-        return compile_graph(self.graph, "backward")
-
-    def select(self, available: list[Any]) -> list[Any]:
-        return [available[i] for i in self.arguments]
-
-    def spread(self, found: Sequence[Any]) -> list[Any]:
-        """What autograd expects: a gradient or None for each input."""
-        gradients = [None] * self.inputs
-        for i, gradient in zip(self.gradient_inputs, found, strict=True):
-            gradients[i] = gradient
-        return gradients
-
-
-def differentiate_graph(graph: fx.Graph, signature: Signature) -> Split:
-    """A copy of `graph`, differentiated and cut into forward and backward."""
-    graph = copy_graph(graph)
-    wrt = [node for node, wanted in zip(ir.inputs(graph), signature.wrt, strict=True) if wanted]
-    return split(reverse(graph, wrt, signature.differentiable), signature.mutated)
-
-
-def runnable(forward: fx.Graph) -> fx.Graph:
-    """The forward as it runs: custom functions inlined, and no tensor returned twice (autograd gives each one history)."""
-    graph = inline_custom(copy_graph(forward))
-    seen: set[fx.Node] = set()
-    results = []
-    for result in ir.outputs(graph):
-        if isinstance(result, fx.Node) and result in seen and ir.is_tensor(result):
-            with graph.inserting_before(graph.output_node()):
-                result = graph.call_function(torch.ops.aten.alias.default, (result,))
-        seen.add(result)
-        results.append(result)
-    graph.output_node().args = (results,)
-    return graph
+from tapeless import torch_internals
+from tapeless.errors import Unsupported
+from tapeless.runtime.program import Program
+from tapeless.runtime.variant import Mask, Variant
 
 
 class _Hidden:
@@ -150,41 +26,122 @@ class _Hidden:
         self.tensor = tensor
 
 
+@dataclass(frozen=True)
+class _Replay:
+    """What it takes to run a trimmed forward again in full."""
+
+    args: tuple[Any, ...]
+    versions: list[int]
+    random_state: torch.Tensor | None
+
+    @classmethod
+    def of(cls, args: tuple[Any, ...], random: bool, mutated: Sequence[int]) -> _Replay:
+        kept = tuple(a.clone() if i in mutated else a for i, a in enumerate(args)) if mutated else args
+        state = torch.get_rng_state() if random else None
+        return cls(kept, [a._version for a in kept if isinstance(a, torch.Tensor)], state)
+
+    def run(self, program: Program) -> list[Any]:
+        """The full forward once more, on the same numbers."""
+        if self.versions != [a._version for a in self.args if isinstance(a, torch.Tensor)]:
+            raise Unsupported(
+                "an input was modified in place between a forward and a backward that asks for more gradients than the "
+                "last ones did; modify a copy, or call backward first"
+            )
+        with torch.random.fork_rng(devices=[], enabled=self.random_state is not None):
+            if self.random_state is not None:
+                torch.set_rng_state(self.random_state)
+            return apply(program, program.whole, list(self.args))
+
+
+def run(program: Program, args: list[Any]) -> list[Any]:
+    """Run a program under autograd."""
+    return apply(program, program.choose(), args)
+
+
+def apply(program: Program, variant: Variant, args: list[Any]) -> list[Any]:
+    outs = Bridge.apply(program, variant, *args)
+    return [out.tensor if isinstance(out, _Hidden) else out for out in outs[: variant.parts.real_outputs]]
+
+
 class Bridge(torch.autograd.Function):
-    """Runs a program's forward and backward under autograd, leaving undefined gradients undefined."""
+    """Runs a variant's forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, program: Program, *args: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, program: Program, variant: Variant, *args: Any) -> tuple[Any, ...]:
         ctx.set_materialize_grads(False)
-        outs = program.forward(list(args))
-        parts = program.first
+        ctx.program, ctx.variant = program, variant
+        trimmed = variant is not program.whole
+        ctx.replay = _Replay.of(args, program.random, program.signature.mutated) if trimmed else None
+        outs = variant.forward(list(args))
+        parts = variant.parts
         saved = [*(args[i] for i in parts.captured_inputs), *(outs[i] for i in parts.captured_outputs)]
         ctx.save_for_backward(*(v for v in saved if isinstance(v, torch.Tensor)))
-        ctx.program = program
-        ctx.numbers = [None if isinstance(v, torch.Tensor) else v for v in saved] if program.saves_numbers else None
+        ctx.numbers = [None if isinstance(v, torch.Tensor) else v for v in saved] if variant.saves_numbers else None
         for i in program.signature.hidden:
             outs[i] = _Hidden(outs[i])
-        ctx.mark_non_differentiable(*(outs[i] for i in program.constant_outputs if isinstance(outs[i], torch.Tensor)))
+        ctx.mark_non_differentiable(*(outs[i] for i in variant.constant_outputs if isinstance(outs[i], torch.Tensor)))
         return tuple(outs)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
-        program: Program = ctx.program
+        program, variant = ctx.program, ctx.variant
         mask = tuple(g is not None for g in cotangents)
+        wanted = _wanted(ctx)
+        if not variant.serves(mask):
+            return None, None, *_replayed(ctx, cotangents, wanted)
+        program.profile.record(mask[: variant.parts.real_outputs])
         if torch.is_grad_enabled():
-            return None, *_differentiable_backward(ctx, program, mask, cotangents)
-        backward = program.backward(mask)
-        args = backward.select([*_coerced(cotangents, program.formats), *_saved(ctx)])
+            return None, None, *_differentiable(ctx, mask, wanted, cotangents)
+        backward = program.backward(variant, mask, wanted)
+        args = backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)])
         del cotangents
         ctx.maybe_clear_saved_tensors()
-        return None, *backward.spread(backward.run(args))
+        return None, None, *backward.spread(backward.run(args))
 
 
-def _differentiable_backward(ctx: Any, program: Program, mask: Mask, cotangents: Sequence[Any]) -> list[Any]:
-    available = [*_coerced(cotangents, program.formats), *_saved(ctx)]
+def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
+    """The backward as a call that autograd records."""
+    available = [*_coerced(cotangents, ctx.variant.formats), *_saved(ctx)]
     requires_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in available)
-    backward, derivative = program.differentiable_backward(mask, requires_grad)
-    return backward.spread(derivative(backward.select(available)))
+    backward, derivative = ctx.program.derivative(ctx.variant, mask, wanted, requires_grad)
+    return backward.spread(run(derivative, backward.select(available)))
+
+
+def _replayed(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
+    """Cotangents that the trimmed forward did not expect: run the full one again and differentiate that."""
+    program: Program = ctx.program
+    program.profile.mispredicted()
+    real = ctx.variant.parts.real_outputs
+    program.profile.record(tuple(g is not None for g in cotangents[:real]))
+    create_graph = torch.is_grad_enabled()
+    args = ctx.replay.args
+    chosen = [i for i, w in enumerate(wanted) if w]
+    with torch.enable_grad():
+        tracked = args if create_graph else tuple(_leaf(a, w) for a, w in zip(args, wanted, strict=True))
+        outs = _Replay(tracked, ctx.replay.versions, ctx.replay.random_state).run(program)
+        pairs = [(o, g) for o, g in zip(outs, cotangents[:real], strict=True) if g is not None]
+        found = torch.autograd.grad(
+            [o for o, _ in pairs], [tracked[i] for i in chosen], [g for _, g in pairs],
+            allow_unused=True, create_graph=create_graph,
+        )  # fmt: skip
+    gradients: list[Any] = [None] * len(args)
+    for i, gradient in zip(chosen, found, strict=True):
+        gradients[i] = gradient
+    return gradients
+
+
+def _leaf(value: Any, wanted: bool) -> Any:
+    return value.detach().requires_grad_(wanted) if isinstance(value, torch.Tensor) else value
+
+
+def _wanted(ctx: Any) -> Mask:
+    """Per input: will the engine use a gradient for it?"""
+    edges = iter(ctx.next_functions)  # of the tensor arguments alone
+    return tuple(is_tensor and _wants(next(edges)[0]) for is_tensor in ctx.program.tensor_inputs)
+
+
+def _wants(node: Any) -> bool:
+    return node is not None and torch_internals.engine_wants(node)
 
 
 def _coerced(cotangents: Sequence[Any], formats: Sequence[Any]) -> list[Any]:

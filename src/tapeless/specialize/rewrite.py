@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir.emit import Emitter
 from tapeless.ir.ops import accumulate
 from tapeless.ir.narrow import narrow
+from tapeless.specialize.regions import RegionCotangents, region_cotangents
 
 aten = torch.ops.aten
 
@@ -54,28 +54,6 @@ def _may_use_zeros(node: fx.Node) -> bool:
     return record is None or record.linear
 
 
-@dataclass(frozen=True)
-class RegionCotangents:
-    """What enters each region from outside, among the values that depend on a cotangent at all."""
-
-    dependent: set[fx.Node]
-    of: dict[ir.Region, list[fx.Node]]
-
-
-def region_cotangents(backward: fx.Graph, cotangents: Collection[fx.Node]) -> RegionCotangents:
-    dependent = set(cotangents)
-    entering: dict[ir.Region, list[fx.Node]] = {}
-    for node in ir.calls(backward):
-        arguments = [a for a in node.all_input_nodes if a in dependent]
-        if not arguments:
-            continue
-        dependent.add(node)
-        record = ir.region(node)
-        if record is not None:
-            entering.setdefault(record, []).extend(a for a in arguments if ir.region(a) is not record)
-    return RegionCotangents(dependent, entering)
-
-
 class _Replay:
     """A walk over a graph that writes it anew."""
 
@@ -100,7 +78,7 @@ class _Replay:
             if self._in_dead_region(node):
                 self.values[node] = tree_map_only(torch.Tensor, self.emitter.zero, ir.value(node))
             elif node.target is accumulate:
-                self.values[node] = self.emitter.accumulate(*args)
+                self.values[node] = self.emitter.accumulate(*args, of=node)
             elif node.target is operator.getitem and node.args[0] not in self.copies:
                 self.values[node] = args[0][args[1]]
             elif _may_use_zeros(node) and any(self.emitter.is_zero(leaf) for leaf in tree_leaves((args, kwargs))):

@@ -42,8 +42,6 @@ def gradients_equal_autograd(call: Call, rtol: float = 1e-7, atol: float = 1e-7)
         return False
     actual = _rule_gradients(rule, args, kwargs, out, cotangents)
     for name, tensors in expected.items():
-        if name not in rule.vjps:
-            continue  # left to the traced rule
         found = actual.get(name)
         for want, have in zip(tensors, found if isinstance(found, (list, tuple)) else [found], strict=True):
             if want is not None:
@@ -59,11 +57,11 @@ def close(what: str, actual: Any, expected: Any, rtol: float, atol: float) -> No
 
 
 def _leaves_requiring_grad(call: Call, rule: Rule) -> tuple[Any, Any]:
-    """Copies of the arguments; those that carry a derivative require grad."""
+    """Copies of the arguments; those that the rule has a gradient for require grad."""
     names = argument_names(call.op)
 
     def leaves(tree: Any, name: str) -> Any:
-        active = name not in rule.constants
+        active = name in rule.vjps
         return tree_map_only(
             torch.Tensor, lambda t: t.detach().clone().requires_grad_(active and differentiable(t)), tree
         )
@@ -136,7 +134,9 @@ def gradients_equal_finite_difference(call: Call, rtol: float = 1e-4, atol: floa
     with torch.no_grad():
         found = gradients(rule, direction, {**named, "out": out, "g": g if isinstance(out, (tuple, list)) else g[0]})
     expected = sum(_inner(c, t) for c, t in zip(cotangents, tangents, strict=True) if c is not None)
-    actual = sum(_inner_of(fit(gradient, named[name]), direction[name]) for name, gradient in found.items())
+    actual = sum(
+        _inner_of(fit(gradient, named[name]), direction[name]) for name, gradient in found.items() if name in direction
+    )
     close(str(call), actual, expected, rtol, atol)
     return True
 
@@ -191,7 +191,8 @@ def _at(call: Call, named: dict[str, Any], direction: dict[str, Any], step: floa
 def _smooth(left: torch.Tensor, right: torch.Tensor) -> bool:
     finite = bool(left.isfinite().all() and right.isfinite().all())
     double = left.dtype in (torch.float64, torch.complex128)
-    return double and finite and torch.allclose(left, right, rtol=1e-2, atol=1e-2)
+    steep = left.numel() > 0 and bool(left.abs().max() > 1e5)  # of a jump
+    return double and finite and not steep and torch.allclose(left, right, rtol=1e-2, atol=1e-2)
 
 
 def _movable(value: Any) -> bool:

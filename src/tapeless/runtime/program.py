@@ -1,0 +1,129 @@
+"""A differentiated graph that runs: which forward to take, which backward to answer with.
+
+The first backward of a call site tells which cotangents arrive. If the forward can save less for that mask, a trimmed
+variant takes over; should another mask arrive after all, the call is answered rightly at once, by running the full forward
+again from the inputs (random numbers replayed), and the program grows more patient before it trims again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import fx
+
+from tapeless.ir import graph as ir
+from tapeless.runtime.variant import Backward, Mask, Signature, Variant, differentiate_graph
+
+T = TypeVar("T")
+
+
+class Recent(OrderedDict[Any, T]):
+    """At most `most` entries; the least recently used goes. Reading needs no lock, building holds it."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most, self.lock = most, threading.RLock()
+
+    def find(self, key: Any, build: Callable[[], T]) -> T:
+        try:
+            found = self[key]
+        except KeyError:
+            return self._add(key, build)
+        self._touch(key)
+        return found
+
+    def _add(self, key: Any, build: Callable[[], T]) -> T:
+        with self.lock:
+            if key not in self:
+                self[key] = build()
+                while len(self) > self.most:
+                    self.popitem(last=False)
+            return self[key]
+
+    def _touch(self, key: Any) -> None:
+        with self.lock:
+            if key in self:
+                self.move_to_end(key)
+
+
+@dataclass
+class Profile:
+    """Which cotangents arrived, and what was made of it. Plain counters: a lost update costs a guess, never a gradient."""
+
+    mask: Mask | None = None
+    streak: int = 0
+    patience: int = 1
+    seen: set[Mask] = field(default_factory=set)
+    mispredictions: int = 0
+    specialized: int = 0
+
+    def record(self, mask: Mask) -> None:
+        self.streak = self.streak + 1 if mask == self.mask else 1
+        self.mask = mask
+
+    def mispredicted(self) -> None:
+        self.mispredictions += 1
+        self.patience = min(4 * self.patience, 1024)
+
+
+class Program:
+    """A graph that runs, and that autograd can differentiate in the inputs `signature.wrt`, to any order."""
+
+    def __init__(self, graph: fx.Graph, signature: Signature, variants: int = 8) -> None:
+        self.signature = signature
+        self.most = variants
+        self.whole = Variant(differentiate_graph(graph, signature), signature)
+        self.tensor_inputs = [ir.is_tensor(node) for node in ir.inputs(graph)]
+        self.random = any(_is_random(node) for node in ir.calls(graph))
+        self.profile = Profile()
+        self._trimmed: Recent[Variant | None] = Recent(variants)
+        self._backwards: Recent[Backward] = Recent(4 * variants)
+        self._derivatives: Recent[tuple[Backward, Program]] = Recent(4 * variants)
+
+    def choose(self) -> Variant:
+        """The forward to run now: trimmed to the mask that keeps arriving, if that saves anything."""
+        mask, profile = self.profile.mask, self.profile
+        if mask is None or all(mask) or profile.streak < profile.patience:
+            return self.whole
+        return self._trimmed.find(mask, lambda: self.whole.trimmed(mask)) or self.whole
+
+    def backward(self, variant: Variant, mask: Mask, wanted: Mask) -> Backward:
+        """The backward for this mask: generic when it is new, specialised when it recurs."""
+        key = (id(variant), mask, wanted)
+        if key not in self._backwards and self._is_new(mask) and variant is self.whole and all(wanted):
+            generic = variant.generic
+            if generic is not None:
+                return generic
+        return self._backwards.find(key, lambda: self._specialized(variant, mask, wanted))
+
+    def _is_new(self, mask: Mask) -> bool:
+        """A mask with holes that is met for the first time, of outputs that are really returned."""
+        if all(mask[: self.whole.parts.real_outputs]) or any(mask[self.whole.parts.real_outputs :]):
+            return False
+        new = mask not in self.profile.seen
+        self.profile.seen.add(mask)
+        return new
+
+    def _specialized(self, variant: Variant, mask: Mask, wanted: Mask) -> Backward:
+        self.profile.specialized += 1
+        return variant.specialized(mask, wanted)
+
+    def derivative(self, variant: Variant, mask: Mask, wanted: Mask, requires_grad: Mask) -> tuple[Backward, Program]:
+        """The backward as a program of its own, differentiable in those of its inputs that require a gradient."""
+
+        def build() -> tuple[Backward, Program]:
+            backward = variant.specialized(mask, wanted)
+            wrt = tuple(requires_grad[i] for i in backward.arguments)
+            flags = tuple(ir.is_tensor(output) for output in ir.outputs(backward.graph))
+            return backward, Program(backward.graph, Signature(wrt, flags), self.most)
+
+        return self._derivatives.find((id(variant), mask, wanted, requires_grad), build)
+
+
+def _is_random(node: fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

@@ -1,0 +1,142 @@
+"""One way to run a program: a forward, what it saves, and its backwards by pattern of undefined cotangents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import fx
+
+from tapeless.backends.python import compile_graph
+from tapeless.differentiate.reverse import memory_format, reverse
+from tapeless.ir import graph as ir
+from tapeless.ir.custom import inline_custom
+from tapeless.partition.split import Split, copy_graph, prune_inputs, split
+from tapeless.partition.trim import trim
+from tapeless.specialize.lower import lower_grad_of
+from tapeless.specialize.rewrite import specialize
+
+Mask = tuple[bool, ...]
+Boxed = Callable[[list[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What is asked of a graph: which inputs want gradients, which outputs may send cotangents."""
+
+    wrt: Mask
+    differentiable: Mask
+    hidden: tuple[int, ...] = ()  # outputs that autograd must not see: the calling convention rebuilds them
+    mutated: tuple[int, ...] = ()  # inputs that are overwritten after the call
+
+
+@dataclass
+class Backward:
+    """A backward program and how it is called."""
+
+    graph: fx.Graph
+    arguments: tuple[int, ...]  # positions among [one cotangent per output of the forward, captures]
+    gradient_inputs: tuple[int, ...]  # for each result, the input it is the gradient of
+    inputs: int
+
+    @cached_property
+    def run(self) -> Boxed:
+        return compile_graph(self.graph, "backward")
+
+    def select(self, available: list[Any]) -> list[Any]:
+        return [available[i] for i in self.arguments]
+
+    def spread(self, found: Sequence[Any]) -> list[Any]:
+        """What autograd expects: a gradient or None for each input."""
+        gradients = [None] * self.inputs
+        for i, gradient in zip(self.gradient_inputs, found, strict=True):
+            gradients[i] = gradient
+        return gradients
+
+
+class Variant:
+    """A forward with what it saves. `parts` is its derivative at first order, `full` with cotangents of temporaries too."""
+
+    def __init__(self, parts: Split, signature: Signature, expected: Mask | None = None) -> None:
+        self.parts, self.signature = parts, signature
+        self.expected = expected or (True,) * parts.real_outputs  # the cotangents that this variant can take
+        self.forward = compile_graph(runnable(parts.forward), "forward")
+        results = ir.outputs(parts.forward)
+        self.formats = [memory_format(ir.value(o)) if ir.is_tensor(o) else None for o in results]
+        self.outputs = len(results)
+        self.constant_outputs = self._constant_outputs()
+        self.saves_numbers = not all(ir.is_tensor(node) for node in parts.captures)
+
+    def _constant_outputs(self) -> list[int]:
+        """Outputs that no gradient will ever reach."""
+        real = self.parts.real_outputs
+        active = (*self.signature.differentiable, *self.parts.active_outputs[real:])
+        return [i for i, a in enumerate(active) if not a and i not in self.signature.hidden]
+
+    @cached_property
+    def full(self) -> Split:
+        """The derivative of the forward with everything it returns, temporaries included."""
+        real = tuple(d and e for d, e in zip(self.signature.differentiable, self.expected, strict=True))
+        flags = (*real, *self.parts.active_outputs[self.parts.real_outputs :])
+        signature = Signature(self.signature.wrt, flags, (), self.signature.mutated)
+        return differentiate_graph(self.parts.forward, signature)
+
+    def serves(self, mask: Mask) -> bool:
+        """Does what this variant saves suffice for these cotangents?"""
+        return all(e or not m for e, m in zip(self.expected, mask, strict=False))
+
+    def specialized(self, mask: Mask, wanted: Mask | None = None) -> Backward:
+        """The backward for cotangents defined as in `mask` (per output of the forward), giving the gradients `wanted`."""
+        parts = self.parts if not any(mask[self.parts.real_outputs :]) else self.full
+        undefined = [k for k, i in enumerate(parts.cotangent_outputs) if not mask[i]]
+        unwanted = [] if wanted is None else [k for k, i in enumerate(parts.gradient_inputs) if not wanted[i]]
+        return self._backward(parts, specialize(parts.backward, len(parts.cotangent_outputs), undefined, unwanted))
+
+    @cached_property
+    def generic(self) -> Backward | None:
+        """One backward for every pattern of cotangents of real outputs; None if sizes are symbolic."""
+        if any(isinstance(n, torch.SymInt) for node in self.parts.backward.nodes for n in _shape(node)):
+            return None
+        lowered = lower_grad_of(self.parts.backward, len(self.parts.cotangent_outputs))
+        return self._backward(self.parts, lowered)
+
+    def _backward(self, parts: Split, graph: fx.Graph) -> Backward:
+        saved = {key: self.outputs + k for k, key in enumerate(self.parts.capture_keys)}
+        positions = [*parts.cotangent_outputs, *(saved[key] for key in parts.capture_keys)]
+        kept = prune_inputs(graph)
+        return Backward(graph, tuple(positions[k] for k in kept), parts.gradient_inputs, len(self.signature.wrt))
+
+    def trimmed(self, mask: Mask) -> Variant | None:
+        """The variant that saves only what this mask needs; None if that is everything."""
+        parts = trim(self.parts, mask)
+        return None if parts is None else Variant(parts, self.signature, mask)
+
+
+def differentiate_graph(graph: fx.Graph, signature: Signature) -> Split:
+    """A copy of `graph`, differentiated and cut into forward and backward."""
+    graph = copy_graph(graph)
+    wrt = [node for node, wanted in zip(ir.inputs(graph), signature.wrt, strict=True) if wanted]
+    return split(reverse(graph, wrt, signature.differentiable), signature.mutated)
+
+
+def runnable(forward: fx.Graph) -> fx.Graph:
+    """The forward as it runs: custom functions inlined, and no tensor returned twice (autograd gives each one history)."""
+    graph = inline_custom(copy_graph(forward))
+    seen: set[fx.Node] = set()
+    results = []
+    for result in ir.outputs(graph):
+        if isinstance(result, fx.Node) and result in seen and ir.is_tensor(result):
+            with graph.inserting_before(graph.output_node()):
+                result = graph.call_function(torch.ops.aten.alias.default, (result,))
+        seen.add(result)
+        results.append(result)
+    graph.output_node().args = (results,)
+    return graph
+
+
+def _shape(node: fx.Node) -> Sequence[Any]:
+    val = ir.value(node)
+    return val.shape if isinstance(val, torch.Tensor) else ()

@@ -1,0 +1,22 @@
+def f(x, weight, bias):
+    return F.layer_norm(x, (4,), weight, bias)
+
+
+inputs = (torch.randn(3, 4), torch.randn(4), torch.randn(4))
+# output
+def backward(args):
+    # g_layer_norm: f32[3, 4]
+    # x: f32[3, 4]
+    # weight: f32[4]
+    # bias: f32[4]
+    # getitem_1: f32[3, 1]
+    # getitem: f32[3, 1]
+    g_layer_norm, x, weight, bias, getitem_1, getitem = args
+    args.clear()
+    native_layer_norm_backward = aten.native_layer_norm_backward.default(g_layer_norm, x, [4], getitem, getitem_1, weight, bias, [True, True, True])  # (f32[3, 4], f32[4], f32[4])  grad_of native_layer_norm  layer_norm.py:2  return F.layer_norm(x, (4,), weight, bias)
+    del g_layer_norm, x, getitem, getitem_1, weight, bias
+    item = native_layer_norm_backward[0]  # f32[3, 4]  grad_of native_layer_norm  layer_norm.py:2  return F.layer_norm(x, (4,), weight, bias)
+    item_1 = native_layer_norm_backward[1]  # f32[4]  grad_of native_layer_norm  layer_norm.py:2  return F.layer_norm(x, (4,), weight, bias)
+    item_2 = native_layer_norm_backward[2]  # f32[4]  grad_of native_layer_norm  layer_norm.py:2  return F.layer_norm(x, (4,), weight, bias)
+    del native_layer_norm_backward
+    return [item, item_1, item_2]

@@ -1,0 +1,31 @@
+def f(x):
+    y = x.sin()
+    return y * y.cos()
+
+
+inputs = (torch.randn(3),)
+# output
+def backward(args):
+    # g_mul: f32[3]
+    # x: f32[3]
+    # y: f32[3]
+    # cos: f32[3]
+    g_mul, x, y, cos = args
+    args.clear()
+    mul_1 = aten.mul.Tensor(g_mul, cos)  # f32[3]  grad_of mul  used_twice.py:3  return y * y.cos()
+    del cos
+    mul_2 = aten.mul.Tensor(g_mul, y)  # f32[3]  grad_of mul  used_twice.py:3  return y * y.cos()
+    del g_mul
+    sin = aten.sin.default(y)  # f32[3]  grad_of cos  used_twice.py:3  return y * y.cos()
+    del y
+    neg = aten.neg.default(sin)  # f32[3]  grad_of cos  used_twice.py:3  return y * y.cos()
+    del sin
+    mul_3 = aten.mul.Tensor(mul_2, neg)  # f32[3]  grad_of cos  used_twice.py:3  return y * y.cos()
+    del mul_2, neg
+    add = aten.add.Tensor(mul_1, mul_3)  # f32[3]
+    del mul_1, mul_3
+    cos_1 = aten.cos.default(x)  # f32[3]  grad_of y  used_twice.py:2  y = x.sin()
+    del x
+    mul_4 = aten.mul.Tensor(add, cos_1)  # f32[3]  grad_of y  used_twice.py:2  y = x.sin()
+    del add, cos_1
+    return [mul_4]

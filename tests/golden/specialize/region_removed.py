@@ -1,0 +1,27 @@
+# undefined: 1
+def f(x, a, b):
+    trunk = x.tanh()
+    return trunk @ a, torch.relu(trunk @ b)
+
+
+inputs = (torch.randn(4, 3), torch.randn(3, 2), torch.randn(3, 1))
+# output
+def backward(args):
+    # g_matmul: f32[4, 2]
+    # g_relu: f32[4, 1]
+    # a: f32[3, 2]
+    # b: f32[3, 1]
+    # trunk: f32[4, 3]
+    # relu: f32[4, 1]
+    g_matmul, g_relu, a, b, trunk, relu = args
+    args.clear()
+    t_2 = aten.t.default(a)  # f32[2, 3]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
+    del a
+    mm_2 = aten.mm.default(g_matmul, t_2)  # f32[4, 3]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
+    del t_2
+    t_3 = aten.t.default(trunk)  # f32[3, 4]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
+    mm_3 = aten.mm.default(t_3, g_matmul)  # f32[3, 2]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
+    del t_3, g_matmul
+    tanh_backward = aten.tanh_backward.default(mm_2, trunk)  # f32[4, 3]  grad_of trunk  region_removed.py:3  trunk = x.tanh()
+    del mm_2, trunk
+    return [tanh_backward, mm_3, None]

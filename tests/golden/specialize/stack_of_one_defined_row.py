@@ -1,0 +1,21 @@
+# undefined: 0
+def f(x):
+    a, b = x.unbind(0)
+    return a.exp(), b.exp()
+
+
+inputs = (torch.randn(2, 3),)
+# output
+def backward(args):
+    # g_exp: f32[3]
+    # g_exp_1: f32[3]
+    # exp: f32[3]
+    # exp_1: f32[3]
+    g_exp, g_exp_1, exp, exp_1 = args
+    args.clear()
+    mul = aten.mul.Tensor(g_exp_1, exp_1)  # f32[3]  grad_of exp_1  stack_of_one_defined_row.py:4  return a.exp(), b.exp()
+    del g_exp_1, exp_1
+    full = aten.full.default([3], 0, dtype=torch.float32, device=device('cpu'), pin_memory=False)  # f32[3]  grad_of unbind  stack_of_one_defined_row.py:3  a, b = x.unbind(0)
+    stack = aten.stack.default([full, mul])  # f32[2, 3]  grad_of unbind  stack_of_one_defined_row.py:3  a, b = x.unbind(0)
+    del full, mul
+    return [stack]

@@ -1,0 +1,21 @@
+# undefined: 0
+def f(x):
+    return torch.var_mean(x, dim=1)
+
+
+inputs = (torch.randn(2, 3),)
+# output
+def backward(args):
+    # g_getitem: f32[2]
+    # g_var_mean_1: f32[2]
+    # x: f32[2, 3]
+    # var_mean_1: f32[2]
+    g_getitem, g_var_mean_1, x, var_mean_1 = args
+    args.clear()
+    unsqueeze_1 = aten.unsqueeze.default(g_var_mean_1, 1)  # f32[2, 1]  grad_of var_mean  undefined_variance.py:3  return torch.var_mean(x, dim=1)
+    del g_var_mean_1
+    div = aten.div.Tensor(unsqueeze_1, 3)  # f32[2, 1]  grad_of var_mean  undefined_variance.py:3  return torch.var_mean(x, dim=1)
+    del unsqueeze_1
+    expand = aten.expand.default(div, [2, 3])  # f32[2, 3]  grad_of var_mean  undefined_variance.py:3  return torch.var_mean(x, dim=1)
+    del div
+    return [expand]

@@ -1,0 +1,143 @@
+"""Goldens: a program, the line `# output`, and the text the compiler prints for it. `--accept` rewrites the text.
+
+The folder says what is printed. `capture`: the captured graph. `differentiate`, `specialize`: the backward. `partition`:
+forward and backward. A header line `# undefined: 0, 2` lists outputs that never receive a cotangent.
+"""
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+import tapeless
+from tapeless.ir import graph as ir
+from tapeless.ir import text
+from tapeless.pipeline import trace
+from tapeless.specialize.rewrite import specialize
+
+FOLDER = Path(__file__).parent / "golden"
+CASES = sorted(FOLDER.glob("*/*.py"))
+MARKER = "# output\n"
+LINES = 25  # of program; a longer one is about two things
+
+
+@dataclass
+class Golden:
+    """One golden file, its program executed."""
+
+    path: Path
+
+    def __post_init__(self):
+        self.source, _, self.expected = self.path.read_text().partition(MARKER)
+        namespace = {"torch": torch, "F": torch.nn.functional}
+        torch.manual_seed(0)
+        exec(compile(self.source, str(self.path), "exec"), namespace)
+        self.function, self.inputs = namespace["f"], namespace["inputs"]
+        header = self.source.partition("\n")[0]
+        listed = header.removeprefix("# undefined:") if header.startswith("# undefined:") else ""
+        self.undefined = tuple(int(number) for number in listed.split(",") if number.strip())
+
+    @property
+    def stage(self):
+        return self.path.parent.name
+
+    def fresh_inputs(self):
+        """Copies of the inputs, requiring a gradient as `differentiate` chooses."""
+        chosen = [t.requires_grad for t in self.inputs]
+        chosen = chosen if any(chosen) else [t.is_floating_point() or t.is_complex() for t in self.inputs]
+        return [t.detach().clone().requires_grad_(c) for t, c in zip(self.inputs, chosen, strict=True)]
+
+    def in_order_of(self, graph, inputs):
+        """The inputs that the graph reads, in its order: Dynamo's is that of first use."""
+        named = dict(zip(inspect.signature(self.function).parameters, inputs, strict=True))
+        return [named[node.name] for node in ir.inputs(graph)]
+
+    def differentiate(self):
+        return tapeless.differentiate(self.function, *self.inputs, undefined=self.undefined)
+
+    def captured(self):
+        return trace(self.function, tuple(self.fresh_inputs()), {}).graph
+
+    def printed(self):
+        if self.stage == "capture":
+            return text.function(self.captured(), "program")
+        gradient = self.differentiate()
+        backward = text.function(gradient.backward.graph, "backward")
+        forward = text.function(gradient.forward.graph, "forward") + "\n\n"
+        return forward + backward if self.stage == "partition" else backward
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_golden(path, request):
+    golden = Golden(path)
+    actual = golden.printed()
+    if request.config.getoption("--accept"):
+        path.write_text(golden.source + MARKER + actual)
+        return
+
+    assert golden.expected == actual
+    assert golden.source.count("\n") < LINES
+    if golden.stage == "capture":
+        assert_runs_as_eager(golden, actual)
+    else:
+        assert_equivalent(golden, actual)
+        assert_stable(golden)
+
+
+def test_every_stage_has_goldens():
+    assert {"capture", "differentiate", "partition", "specialize"} == {path.parent.name for path in CASES}
+
+
+def assert_runs_as_eager(golden, printed):
+    """The printed graph returns what the program changes in place, then what it returns."""
+    inputs = golden.fresh_inputs()
+    torch.manual_seed(1)
+    given = [x * 1 if x.requires_grad else x for x in inputs]  # a leaf that requires a gradient cannot be changed in place
+    outputs = tree_leaves(golden.function(*given))
+    changed = [x for x, before in zip(given, inputs, strict=True) if x._version and not torch.equal(x, before)]
+    torch.manual_seed(1)
+    actual = function_of(printed, "program")(golden.in_order_of(golden.captured(), golden.fresh_inputs()))
+
+    torch.testing.assert_close(actual, [*changed, *outputs])
+
+
+def assert_equivalent(golden, printed):
+    """The printed programs run, and agree with eager autograd."""
+    gradient = golden.differentiate()
+    inputs = golden.fresh_inputs()
+    torch.manual_seed(1)
+    outputs = tree_leaves(golden.function(*inputs))
+    cotangents = {i: torch.randn_like(outputs[i]) for i in gradient.cotangent_outputs if i not in golden.undefined}
+    read = golden.in_order_of(gradient.forward.graph, inputs)
+    roots, seeds = [outputs[i] for i in cotangents], list(cotangents.values())
+    expected = torch.autograd.grad(roots, [read[i] for i in gradient.gradient_inputs], seeds, allow_unused=True)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        results = function_of(str(gradient.forward), "forward")(list(read))
+        captures = [*(read[i] for i in gradient.captured_inputs), *(results[i] for i in gradient.captured_outputs)]
+        arguments = [*(cotangents.get(i) for i in gradient.cotangent_outputs), *captures]
+        actual = function_of(printed, "backward")(arguments)
+
+    torch.testing.assert_close(results[: gradient.real_outputs], outputs)
+    assert [g is None for g in expected] == [g is None for g in actual]
+    torch.testing.assert_close([g for g in actual if g is not None], [g for g in expected if g is not None])
+
+
+def assert_stable(golden):
+    """The same program prints the same text; specialising again changes nothing."""
+    first, again = golden.differentiate(), golden.differentiate()
+    missing = [k for k, output in enumerate(first.cotangent_outputs) if output in golden.undefined]
+    graph = specialize(first.backward.graph, len(first.cotangent_outputs), missing)
+
+    assert str(first) == str(again)
+    assert text.function(first.backward.graph, "backward") == text.function(graph, "backward")
+
+
+def function_of(printed, name):
+    """The function that a printed program defines, in a namespace of its own."""
+    namespace = {}
+    exec(text.HEADER + text.ACCUMULATE + printed, namespace)
+    return namespace[name]
