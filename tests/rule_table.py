@@ -114,7 +114,10 @@ NOT_A_PLAIN_FUNCTION = {
     aten.native_layer_norm_backward.default: "the statistics it is given follow the input",
     aten.native_group_norm_backward.default: "the statistics it is given follow the input",
     aten.native_batch_norm_backward.default: "the statistics it is given follow the input",
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: "the result it is given follows the arguments",
+    aten._weight_norm_interface_backward.default: "the norms it is given follow the arguments",
     aten._cdist_backward.default: "the distances it is given follow the points",
     aten._pdist_backward.default: "the distances it is given follow the points",
+    aten.log_sigmoid_backward.default: "the buffer it is given follows the input",
     aten.embedding.default: "the padding row gets no gradient",
 }

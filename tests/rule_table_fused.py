@@ -30,6 +30,16 @@ def lstm(**how) -> list[Call]:
     return recorded(aten.mkldnn_rnn_layer.default, lambda t: layer(t)[0], torch.randn(2, 5, 4, requires_grad=True))
 
 
+def attention_backward() -> list[Call]:
+    op = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    return recorded(op, nn.functional.scaled_dot_product_attention, QUERY.detach().requires_grad_(), KEY, VALUE)
+
+
+def weight_norm_backward() -> list[Call]:
+    op = aten._weight_norm_interface_backward.default
+    return recorded(op, torch._weight_norm, x(3, 4).requires_grad_(), x(3, 1, seed=1))
+
+
 QUERY, KEY, VALUE = x(2, 4, 3, 8), x(2, 4, 5, 8, seed=1), x(2, 4, 5, 8, seed=2)
 MASK = torch.tensor([0.0, 0.0, -torch.inf, 0.5, 0.0], dtype=torch.float64).expand(3, 5)
 GROUPS = torch.tensor([4, 8], dtype=torch.int32)
@@ -98,8 +108,10 @@ FUSED = [
     call(getattr(aten.random, "from"), x(3, 4), 0, 9),
     call(aten.random.to, x(3, 4), 9),
     call(aten.uniform.default, x(3, 4)),
-    # distances, recurrence
+    # distances, recurrence, and what only a backward calls
     call(aten._euclidean_dist.default, x(3, 4), x(5, 4, seed=1)),
+    *attention_backward(),
+    *weight_norm_backward(),
     *lstm(),
     *lstm(bidirectional=True, batch_first=True),
 ]

@@ -1,11 +1,13 @@
 """Goldens: a program, the line `# output`, and the text the compiler prints for it. `--accept` rewrites the text.
 
-The folder says what is printed. `capture`: the captured graph. `differentiate`, `specialize`: the backward. `partition`:
-forward and backward. A header line `# undefined: 0, 2` lists outputs that never receive a cotangent.
+The folder says what is printed. `capture`: the captured graph. `differentiate`, `specialize`: the backward. `lower`: the
+backward that serves every pattern of undefined cotangents. `partition`: forward and backward. A header line
+`# undefined: 0, 2` lists outputs that never receive a cotangent.
 """
 
 import inspect
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ import tapeless
 from tapeless.ir import graph as ir
 from tapeless.ir import text
 from tapeless.pipeline import trace
+from tapeless.specialize.lower import lower_grad_of
 from tapeless.specialize.rewrite import specialize
 
 FOLDER = Path(__file__).parent / "golden"
@@ -55,19 +58,35 @@ class Golden:
         named = dict(zip(inspect.signature(self.function).parameters, inputs, strict=True))
         return [named[node.name] for node in ir.inputs(graph)]
 
+    def results(self, inputs):
+        """What eager changes in place, then what it returns: the convention of captured graphs."""
+        torch.manual_seed(1)
+        given = [x * 1 if x.requires_grad else x for x in inputs]  # a leaf that requires a gradient refuses changes
+        outputs = tree_leaves(self.function(*given))
+        return [*(x for x in given if x._version), *outputs]
+
     def differentiate(self):
         return tapeless.differentiate(self.function, *self.inputs, undefined=self.undefined)
 
     def captured(self):
         return trace(self.function, tuple(self.fresh_inputs()), {}).graph
 
+    def masks(self):
+        """The patterns of undefined cotangents that the printed backward serves."""
+        if self.stage != "lower":
+            return [self.undefined]
+        outputs = self.differentiate().cotangent_outputs
+        return [mask for count in range(len(outputs)) for mask in combinations(outputs, count)]
+
     def printed(self):
         if self.stage == "capture":
-            return text.function(self.captured(), "program")
+            return without_header(text.program(self.captured(), "program"))
         gradient = self.differentiate()
-        backward = text.function(gradient.backward.graph, "backward")
-        forward = text.function(gradient.forward.graph, "forward") + "\n\n"
-        return forward + backward if self.stage == "partition" else backward
+        if self.stage == "lower":
+            lowered = lower_grad_of(gradient.split.backward, len(gradient.cotangent_outputs))
+            return without_header(text.program(lowered, "backward"))
+        forward, backward = without_header(str(gradient.forward)), without_header(str(gradient.backward))
+        return f"{forward}\n\n{backward}" if self.stage == "partition" else backward
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -83,45 +102,40 @@ def test_golden(path, request):
     if golden.stage == "capture":
         assert_runs_as_eager(golden, actual)
     else:
-        assert_equivalent(golden, actual)
+        for undefined in golden.masks():
+            assert_equivalent(golden, actual, undefined)
         assert_stable(golden)
 
 
 def test_every_stage_has_goldens():
-    assert {"capture", "differentiate", "partition", "specialize"} == {path.parent.name for path in CASES}
+    assert {"capture", "differentiate", "lower", "partition", "specialize"} == {path.parent.name for path in CASES}
 
 
 def assert_runs_as_eager(golden, printed):
-    """The printed graph returns what the program changes in place, then what it returns."""
-    inputs = golden.fresh_inputs()
-    torch.manual_seed(1)
-    given = [x * 1 if x.requires_grad else x for x in inputs]  # a leaf that requires a gradient cannot be changed in place
-    outputs = tree_leaves(golden.function(*given))
-    changed = [x for x, before in zip(given, inputs, strict=True) if x._version and not torch.equal(x, before)]
+    """The printed graph returns what the program returns."""
+    expected = golden.results(golden.fresh_inputs())
     torch.manual_seed(1)
     actual = function_of(printed, "program")(golden.in_order_of(golden.captured(), golden.fresh_inputs()))
 
-    torch.testing.assert_close(actual, [*changed, *outputs])
+    torch.testing.assert_close(actual, expected)
 
 
-def assert_equivalent(golden, printed):
+def assert_equivalent(golden, printed, undefined):
     """The printed programs run, and agree with eager autograd."""
     gradient = golden.differentiate()
     inputs = golden.fresh_inputs()
-    torch.manual_seed(1)
-    outputs = tree_leaves(golden.function(*inputs))
-    cotangents = {i: torch.randn_like(outputs[i]) for i in gradient.cotangent_outputs if i not in golden.undefined}
     read = golden.in_order_of(gradient.forward.graph, inputs)
-    roots, seeds = [outputs[i] for i in cotangents], list(cotangents.values())
-    expected = torch.autograd.grad(roots, [read[i] for i in gradient.gradient_inputs], seeds, allow_unused=True)
+    before = [x.detach().clone() for x in read]
+    outputs = golden.results(inputs)
+    cotangents = {i: torch.randn_like(outputs[i]) for i in gradient.cotangent_outputs if i not in undefined}
+    wrt = [read[i] for i in gradient.gradient_inputs]
+    expected = torch.autograd.grad([outputs[i] for i in cotangents], wrt, list(cotangents.values()), allow_unused=True)
     torch.manual_seed(1)
-    with torch.no_grad():
-        results = function_of(str(gradient.forward), "forward")(list(read))
-        captures = [*(read[i] for i in gradient.captured_inputs), *(results[i] for i in gradient.captured_outputs)]
-        arguments = [*(cotangents.get(i) for i in gradient.cotangent_outputs), *captures]
-        actual = function_of(printed, "backward")(arguments)
+    results = function_of(str(gradient.forward), "forward")(list(before))
+    captures = [*(before[i] for i in gradient.captured_inputs), *(results[i] for i in gradient.captured_outputs)]
+    actual = function_of(printed, "backward")([*(cotangents.get(i) for i in gradient.cotangent_outputs), *captures])
 
-    torch.testing.assert_close(results[: gradient.real_outputs], outputs)
+    torch.testing.assert_close(results[: gradient.real_outputs], [output.detach() for output in outputs])
     assert [g is None for g in expected] == [g is None for g in actual]
     torch.testing.assert_close([g for g in actual if g is not None], [g for g in expected if g is not None])
 
@@ -133,7 +147,12 @@ def assert_stable(golden):
     graph = specialize(first.backward.graph, len(first.cotangent_outputs), missing)
 
     assert str(first) == str(again)
-    assert text.function(first.backward.graph, "backward") == text.function(graph, "backward")
+    assert str(first.backward) == text.program(graph, "backward")
+
+
+def without_header(program):
+    """What differs from program to program: constants, and the function."""
+    return program.removeprefix(text.HEADER).removeprefix(text.ACCUMULATE).lstrip("\n")
 
 
 def function_of(printed, name):

@@ -19,6 +19,9 @@ from torch._functorch._aot_autograd.descriptors import PlainAOTInput
 from torch._guards import TracingContext, tracing
 from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd import forward_ad
+
+without_modes = torch.utils._python_dispatch._disable_current_modes
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 
@@ -63,6 +66,11 @@ class Convention:
         ]
         return metadata_only + [len(mutated) + i for i in meta.aliased_out_indices]
 
+    @property
+    def tokens(self) -> int:
+        """How many effect tokens the traced graph takes and returns before everything else."""
+        return len(self.state.fw_metadata.tokens)
+
     def mutated_inputs(self) -> list[int]:
         """Inputs whose contents the program changes; the wrappers write them back after the call."""
         meta = self.state.fw_metadata
@@ -80,7 +88,7 @@ class Convention:
             function = _hiding(function, self.hidden_outputs())
         function._boxed_call = True  # type: ignore[attr-defined]
         wrapper = runtime_wrappers.RuntimeWrapper(
-            indices_of_inps_to_detach=[], trace_joint=self.differentiable, disable_amp=False
+            indices_of_inps_to_detach=[], trace_joint=self.differentiable, disable_amp=autocast_enabled()
         )
         wrapped = wrapper.post_compile(function, config, runtime_metadata=meta)
         return runtime_wrappers.post_compile(self.capture.wrappers, wrapped, config, runtime_metadata=meta)[0]
@@ -99,7 +107,7 @@ def _hiding(function: Boxed, hidden: list[int]) -> Boxed:
     return boxed
 
 
-def capture_forward(module: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.Graph, Convention]:
+def capture_forward(module: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphModule, Convention]:
     """The module's forward as a functional ATen graph in AOTAutograd's training convention, without tracing a joint graph.
 
     Relies on stage 1 of AOTAutograd: its metadata pass runs in grad mode (so operators are those of training), and
@@ -113,7 +121,7 @@ def capture_forward(module: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.G
         state.fw_metadata.act_input_indices = active
         with _forward_only_stage1():
             capture = graph_compile.aot_stage1_graph_capture(state, function)
-        return capture.graph_module.graph, Convention(state, capture)
+        return capture.graph_module, Convention(state, capture)
 
 
 @contextlib.contextmanager
@@ -185,12 +193,21 @@ def trace_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: 
 autograd_function_apply = torch.ops.higher_order.autograd_function_apply  # how Dynamo hands over a custom Function
 
 
+with_effects = torch.ops.higher_order.with_effects  # how AOTAutograd orders calls that have effects
+
+
 # -- fake tensors --------------------------------------------------------------------------------------------------
 
 
 def fake_mode_of(values: Sequence[Any]) -> FakeTensorMode:
     """The fake mode of the first fake tensor among `values` (a new one if there is none)."""
     return next((v.fake_mode for v in values if isinstance(v, FakeTensor)), None) or FakeTensorMode()
+
+
+def fresh(like: torch.Tensor) -> torch.Tensor:
+    """Another fake tensor of the same type, made behind every mode's back."""
+    with without_modes():
+        return like.detach()
 
 
 @contextlib.contextmanager
@@ -201,6 +218,18 @@ def emission(fake_mode: FakeTensorMode) -> Iterator[None]:
 
 
 # -- running -------------------------------------------------------------------------------------------------------
+
+
+def in_forward_mode() -> bool:
+    """Is a `torch.autograd.forward_ad.dual_level` active?"""
+    return forward_ad._current_level >= 0
+
+
+def autocast_enabled() -> bool:
+    return torch._C._is_any_autocast_enabled()
+
+
+without_autocast = torch._C._DisableAutocast
 
 
 def engine_wants(node: Any) -> bool:
@@ -223,8 +252,6 @@ def tracing_on_fakes() -> Iterator[None]:
     with without_modes(), enable_python_dispatcher(), torch.enable_grad():
         yield
 
-
-without_modes = torch.utils._python_dispatch._disable_current_modes
 
 
 def custom_op_without_derivative(op: Any) -> bool:

@@ -34,5 +34,6 @@ def compile_graph(graph: fx.Graph, name: str = "forward") -> Callable[[list[Any]
     filename = f"<tapeless {name} {next(_COUNTER)}>"
     namespace: dict[str, Any] = {}
     exec(compile(source, filename, "exec"), namespace)
+    namespace.update(text.constants(graph))  # the tensors themselves: nobody may have changed them since
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     return namespace[name]

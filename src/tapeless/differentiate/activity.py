@@ -23,7 +23,7 @@ def active_nodes(graph: fx.Graph, wrt: Iterable[fx.Node]) -> dict[fx.Node, fx.No
 
 def carries_derivative(node: fx.Node) -> bool:
     """False for integers, for operators without derivative, and where the user cut the gradient."""
-    if is_cut(node) or is_nondifferentiable(node.target):  # type: ignore[arg-type]
+    if node.op == "get_attr" or is_cut(node) or is_nondifferentiable(node.target):  # type: ignore[arg-type]
         return False
     if node.target is operator.getitem:
         return ir.is_differentiable_type(ir.value(node))

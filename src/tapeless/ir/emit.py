@@ -17,12 +17,13 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate
 from tapeless.ir.symbols import Symbols
+from tapeless.torch_internals import fresh
 
 aten = torch.ops.aten
 
@@ -64,7 +65,7 @@ class Emitter(TorchDispatchMode):
 
     def zero(self, like: torch.Tensor) -> torch.Tensor:
         """A structural zero with the type of `like`."""
-        return self._flag_zero(_fresh(like))
+        return self._flag_zero(fresh(like))
 
     def _flag_zero(self, val: torch.Tensor) -> torch.Tensor:
         self._zeros[id(val)] = val
@@ -108,7 +109,7 @@ class Emitter(TorchDispatchMode):
         """`val` as a tensor that is really there: a structural zero is filled in and counts as defined from now on."""
         if val is None or not self.is_zero(val):
             return val
-        return self.bind(_fresh(val), self._fill(val))
+        return self.bind(fresh(val), self._fill(val))
 
     def placeholder(self, name: str, val: Any) -> fx.Node:
         node = self.graph.placeholder(name)
@@ -189,7 +190,7 @@ class Emitter(TorchDispatchMode):
         """x, if `val` is x.t(): transposing twice is so common between a linear layer and its gradient."""
         if self.is_zero(val) or (node := self.node(val)).target is not aten.t.default:
             return None
-        return self.bind(_fresh(ir.value(node.args[0])), node.args[0])  # type: ignore[arg-type]
+        return self.bind(fresh(ir.value(node.args[0])), node.args[0])  # type: ignore[arg-type]
 
     def _same(self, val: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         if self.is_zero(source):
@@ -204,7 +205,7 @@ class Emitter(TorchDispatchMode):
             return b
         if self.is_zero(b):
             return a
-        val = _fresh(a)
+        val = fresh(a)
         node = self._call(self.addition, (self.node(a), self.node(b)), {}, f"g_{ir.total_of(of) or of.name}")
         ir.set_total(node, of)
         ir.set_value(node, val)
@@ -217,12 +218,6 @@ class Emitter(TorchDispatchMode):
             yield
         finally:
             self.region = outer
-
-
-def _fresh(like: torch.Tensor) -> torch.Tensor:
-    """Another fake tensor of the same type, made behind every mode's back."""
-    with _disable_current_modes():
-        return like.detach()
 
 
 def _as_type_of(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -79,6 +79,15 @@ def set_guard(node: fx.Node, test: fx.Node) -> None:
     node.meta["guard"] = test
 
 
+def constant(node: fx.Node) -> torch.Tensor | None:
+    """The tensor that a `get_attr` node stands for."""
+    return node.meta.get("constant")
+
+
+def set_constant(node: fx.Node, tensor: torch.Tensor) -> None:
+    node.meta["constant"] = tensor
+
+
 def is_differentiable_type(val: Any) -> bool:
     """Floating point and complex tensors have tangents; nothing else does."""
     return isinstance(val, torch.Tensor) and (val.is_floating_point() or val.is_complex())

@@ -32,7 +32,18 @@ def program(graph: fx.Graph, name: str = "forward") -> str:
     """The whole file: header and function. Pasted in a file, it runs."""
     body = function(graph, name)
     header = HEADER + (ACCUMULATE if "accumulate(" in body else "")
-    return f"{header}\n{body}"
+    return f"{header}{''.join(map(_literal, constants(graph).items()))}\n{body}"
+
+
+def constants(graph: fx.Graph) -> dict[str, torch.Tensor]:
+    """The tensors that the program closes over, by the names the text gives them."""
+    found = {node.name: ir.constant(node) for node in graph.find_nodes(op="get_attr")}
+    return {f"constant_{name}": tensor for name, tensor in found.items() if tensor is not None}
+
+
+def _literal(item: tuple[str, torch.Tensor]) -> str:
+    name, tensor = item
+    return f"{name} = torch.tensor({tensor.tolist()!r}, dtype={tensor.dtype})\n"
 
 
 def function(graph: fx.Graph, name: str) -> str:
@@ -77,6 +88,8 @@ def _deletion(nodes: list[fx.Node]) -> list[str]:
 
 def call(node: fx.Node) -> str:
     """The right-hand side of a node."""
+    if node.op == "get_attr":
+        return f"constant_{node.name}"
     if node.target is operator.getitem:
         return f"{argument(node.args[0])}[{argument(node.args[1])}]"
     if node.target is zeros_if_undefined:

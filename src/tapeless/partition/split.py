@@ -139,7 +139,7 @@ VIEWS = frozenset(
 def is_free(node: fx.Node) -> bool:
     """Computed again in the backward rather than saved: a view, or what the user put under `checkpoint`."""
     if node.op != "call_function":
-        return False
+        return node.op == "get_attr"
     if is_checkpointed(node):
         return True
     if node.target is operator.getitem:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch._ops import OpOverload
 
-from tapeless.rules.registry import Function, jvp, pointwise, tensor_arguments, vjp, zero
+from tapeless.rules.registry import Function, jvp, nondifferentiable, pointwise, tensor_arguments, vjp, zero
 
 aten = torch.ops.aten
 where = torch.where
@@ -43,21 +43,20 @@ activation(
     lambda g, self: aten.hardsigmoid_backward(g, self),
 )
 activation(
-    aten.hardshrink.default,
-    aten.hardshrink_backward.default,
-    lambda g, self, lambd: aten.hardshrink_backward(g, self, lambd),
-)
-activation(
-    aten.softshrink.default,
-    aten.softshrink_backward.default,
-    lambda g, self, lambd: aten.softshrink_backward(g, self, lambd),
-)
-activation(
     aten.leaky_relu.default,
     aten.leaky_relu_backward.default,
     lambda g, self, negative_slope: aten.leaky_relu_backward(g, self, negative_slope, False),
 )
 pointwise(aten.relu.default, lambda g, out: aten.threshold_backward(g, out, 0))
+
+
+def outside(g, self, lambd):
+    """The kernels for this know no symbolic sizes."""
+    return where(self.abs() <= lambd, 0, g)
+
+
+activation(aten.hardshrink.default, aten.hardshrink_backward.default, outside)
+activation(aten.softshrink.default, aten.softshrink_backward.default, outside)
 
 # -- smooth --------------------------------------------------------------------------------------------------------
 
@@ -205,6 +204,7 @@ pointwise(
     grad_output=lambda g, self, buffer: aten.log_sigmoid_backward(g, self, buffer),
     self=lambda g, grad_output, self: -g * grad_output * self.sigmoid() * (-self).sigmoid(),
 )
+nondifferentiable(aten.log_sigmoid_backward.default, arguments="buffer")  # computed from self
 
 # -- with a slope that is learnt or drawn --------------------------------------------------------------------------
 
@@ -247,6 +247,12 @@ def rrelu(g, self, noise, lower, upper, training):
 pointwise(aten.rrelu_with_noise.default, self=rrelu)
 pointwise(aten.rrelu_with_noise_backward.default, linear_in="grad_output", grad_output=rrelu)
 zero(aten.rrelu_with_noise_backward.default, arguments="self")
+nondifferentiable(
+    aten.rrelu_with_noise.default,
+    aten.rrelu_with_noise_functional.default,
+    aten.rrelu_with_noise_backward.default,
+    arguments="noise",
+)
 
 
 @vjp(aten.rrelu_with_noise_functional.default, wrt="self")

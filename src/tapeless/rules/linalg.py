@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from tapeless.rules.registry import jvp, vjp
+from tapeless.rules.registry import jvp, nondifferentiable, vjp
 
 aten = torch.ops.aten
 where = torch.where
@@ -54,6 +54,9 @@ def pinv(g, self, out):
     """Ā = −Pᴴ ȳ Pᴴ + (I − AP) ȳᴴ PPᴴ + PᴴP ȳᴴ (I − PA) for P = A⁺."""
     A, P, left, right = self, out, g.mH @ (out @ out.mH), (out.mH @ out) @ g.mH
     return -(P.mH @ (g @ P.mH)) + (left - A @ (P @ left)) + (right - (right @ P) @ A)
+
+
+nondifferentiable(aten.linalg_pinv.atol_rtol_tensor, arguments=("atol", "rtol"))
 
 
 @jvp(aten.linalg_pinv.atol_rtol_tensor)

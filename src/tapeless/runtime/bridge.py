@@ -55,7 +55,7 @@ class _Replay:
 
 def run(program: Program, args: list[Any]) -> list[Any]:
     """Run a program under autograd."""
-    return apply(program, program.choose(), args)
+    return apply(program, program.whole if torch_internals.in_forward_mode() else program.choose(), args)
 
 
 def apply(program: Program, variant: Variant, args: list[Any]) -> list[Any]:
@@ -76,6 +76,8 @@ class Bridge(torch.autograd.Function):
         parts = variant.parts
         saved = [*(args[i] for i in parts.captured_inputs), *(outs[i] for i in parts.captured_outputs)]
         ctx.save_for_backward(*(v for v in saved if isinstance(v, torch.Tensor)))
+        if torch_internals.in_forward_mode():
+            ctx.args, ctx.results = args, [_type_of(out, i, variant) for i, out in enumerate(outs)]
         ctx.numbers = [None if isinstance(v, torch.Tensor) else v for v in saved] if variant.saves_numbers else None
         for i in program.signature.hidden:
             outs[i] = _Hidden(outs[i])
@@ -96,7 +98,28 @@ class Bridge(torch.autograd.Function):
         args = backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)])
         del cotangents
         ctx.maybe_clear_saved_tensors()
+        if torch_internals.autocast_enabled():  # the program says which dtypes it wants
+            with torch_internals.without_autocast():
+                return None, None, *backward.spread(backward.run(args))
         return None, None, *backward.spread(backward.run(args))
+
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        given = tuple(isinstance(t, torch.Tensor) for t in tangents[2:])
+        args = [*ctx.args, *(t for t in tangents[2:] if isinstance(t, torch.Tensor))]
+        requires_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
+        found = run(ctx.program.tangent(given, requires_grad), args)
+        return tuple(
+            t if t is not None or kind is None else torch.zeros(kind[0], dtype=kind[1], device=kind[2])
+            for t, kind in zip(found, ctx.results, strict=True)
+        )
+
+
+def _type_of(out: Any, index: int, variant: Variant) -> tuple[Any, ...] | None:
+    """Shape, dtype and device of an output that carries tangents: autograd insists on a tensor for those."""
+    carries = isinstance(out, torch.Tensor) and index not in variant.constant_outputs
+    return (out.shape, out.dtype, out.device) if carries and index not in variant.signature.hidden else None
 
 
 def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:

@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 import torch
 from torch import fx
 
+from tapeless.differentiate.forward import push_forward
 from tapeless.ir import graph as ir
+from tapeless.partition.split import copy_graph
 from tapeless.runtime.variant import Backward, Mask, Signature, Variant, differentiate_graph
 
 T = TypeVar("T")
@@ -83,7 +85,19 @@ class Program:
         self.profile = Profile()
         self._trimmed: Recent[Variant | None] = Recent(variants)
         self._backwards: Recent[Backward] = Recent(4 * variants)
+        self._tangents: Recent[Program] = Recent(4 * variants)
         self._derivatives: Recent[tuple[Backward, Program]] = Recent(4 * variants)
+
+    def tangent(self, given: Mask, requires_grad: Mask) -> Program:
+        """The program (inputs, tangents of the inputs `given`) → tangents of everything the whole forward returns."""
+
+        def build() -> Program:
+            graph = copy_graph(self.whole.parts.forward)
+            push_forward(graph, [node for node, has in zip(ir.inputs(graph), given, strict=True) if has])
+            flags = tuple(ir.is_tensor(output) for output in ir.outputs(graph))
+            return Program(graph, Signature(requires_grad, flags), self.most)
+
+        return self._tangents.find((given, requires_grad), build)
 
     def choose(self) -> Variant:
         """The forward to run now: trimmed to the mask that keeps arriving, if that saves anything."""

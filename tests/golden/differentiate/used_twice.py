@@ -22,10 +22,10 @@ def backward(args):
     del sin
     mul_3 = aten.mul.Tensor(mul_2, neg)  # f32[3]  grad_of cos  used_twice.py:3  return y * y.cos()
     del mul_2, neg
-    add = aten.add.Tensor(mul_1, mul_3)  # f32[3]
+    g_y = aten.add.Tensor(mul_1, mul_3)  # f32[3]  total of y  used_twice.py:2  y = x.sin()
     del mul_1, mul_3
     cos_1 = aten.cos.default(x)  # f32[3]  grad_of y  used_twice.py:2  y = x.sin()
     del x
-    mul_4 = aten.mul.Tensor(add, cos_1)  # f32[3]  grad_of y  used_twice.py:2  y = x.sin()
-    del add, cos_1
+    mul_4 = aten.mul.Tensor(g_y, cos_1)  # f32[3]  grad_of y  used_twice.py:2  y = x.sin()
+    del g_y, cos_1
     return [mul_4]

@@ -30,8 +30,8 @@ def backward(args):
     t_3 = aten.t.default(trunk)  # f32[3, 4]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
     mm_3 = aten.mm.default(t_3, g_matmul)  # f32[3, 2]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
     del t_3, g_matmul
-    add = aten.add.Tensor(mm, mm_2)  # f32[4, 3]
+    g_trunk = aten.add.Tensor(mm, mm_2)  # f32[4, 3]  total of trunk  all_defined_declines.py:2  trunk = x.tanh()
     del mm, mm_2
-    tanh_backward = aten.tanh_backward.default(add, trunk)  # f32[4, 3]  grad_of trunk  all_defined_declines.py:2  trunk = x.tanh()
-    del add, trunk
+    tanh_backward = aten.tanh_backward.default(g_trunk, trunk)  # f32[4, 3]  grad_of trunk  all_defined_declines.py:2  trunk = x.tanh()
+    del g_trunk, trunk
     return [tanh_backward, mm_3, mm_1]
