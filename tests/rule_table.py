@@ -36,6 +36,7 @@ CALLS = [
     call(aten._reshape_alias.default, x(3, 4), [4, 3], [3, 1]),
     call(aten._reshape_copy.default, x(3, 4), [4, 3]),
     call(aten.copy.default, x(3, 4), x(4)),
+    call(aten._lazy_clone.default, x(3)),
     call(aten.lift.default, x(3)),
     call(aten.lift_fresh_copy.default, x(3)),
     call(aten.select_copy.int, x(3, 4), 1, 2),

@@ -1,12 +1,13 @@
 """Goldens: a program, the line `# output`, and the text the compiler prints for it. `--accept` rewrites the text.
 
-The folder says what is printed. `capture`: the captured graph. `differentiate`, `specialize`: the backward. `lower`: the
-backward that serves every pattern of undefined cotangents. `partition`: forward and backward. A header line
-`# undefined: 0, 2` lists outputs that never receive a cotangent.
+The folder says what is printed. `capture`: the captured graph. `differentiate`, `specialize`: the backward.
+`lower`: the backward that serves every pattern of undefined cotangents. `partition`: forward and backward.
+A header line `# undefined: 0, 2` lists outputs that never receive a cotangent.
 """
 
 import inspect
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 
@@ -65,6 +66,10 @@ class Golden:
         outputs = tree_leaves(self.function(*given))
         return [*(x for x in given if x._version), *outputs]
 
+    @cached_property
+    def gradient(self):
+        return self.differentiate()
+
     def differentiate(self):
         return tapeless.differentiate(self.function, *self.inputs, undefined=self.undefined)
 
@@ -75,13 +80,13 @@ class Golden:
         """The patterns of undefined cotangents that the printed backward serves."""
         if self.stage != "lower":
             return [self.undefined]
-        outputs = self.differentiate().cotangent_outputs
+        outputs = self.gradient.cotangent_outputs
         return [mask for count in range(len(outputs)) for mask in combinations(outputs, count)]
 
     def printed(self):
         if self.stage == "capture":
             return without_header(text.program(self.captured(), "program"))
-        gradient = self.differentiate()
+        gradient = self.gradient
         if self.stage == "lower":
             lowered = lower_grad_of(gradient.split.backward, len(gradient.cotangent_outputs))
             return without_header(text.program(lowered, "backward"))
@@ -122,7 +127,7 @@ def assert_runs_as_eager(golden, printed):
 
 def assert_equivalent(golden, printed, undefined):
     """The printed programs run, and agree with eager autograd."""
-    gradient = golden.differentiate()
+    gradient = golden.gradient
     inputs = golden.fresh_inputs()
     read = golden.in_order_of(gradient.forward.graph, inputs)
     before = [x.detach().clone() for x in read]
@@ -142,7 +147,7 @@ def assert_equivalent(golden, printed, undefined):
 
 def assert_stable(golden):
     """The same program prints the same text; specialising again changes nothing."""
-    first, again = golden.differentiate(), golden.differentiate()
+    first, again = golden.gradient, golden.differentiate()
     missing = [k for k, output in enumerate(first.cotangent_outputs) if output in golden.undefined]
     graph = specialize(first.backward.graph, len(first.cotangent_outputs), missing)
 
@@ -152,11 +157,11 @@ def assert_stable(golden):
 
 def without_header(program):
     """What differs from program to program: constants, and the function."""
-    return program.removeprefix(text.HEADER).removeprefix(text.ACCUMULATE).lstrip("\n")
+    return program.partition(text.HEADER)[2].removeprefix(text.ACCUMULATE).lstrip("\n")
 
 
 def function_of(printed, name):
     """The function that a printed program defines, in a namespace of its own."""
     namespace = {}
-    exec(text.HEADER + text.ACCUMULATE + printed, namespace)
+    exec("import math\n" + text.HEADER + text.ACCUMULATE + printed, namespace)
     return namespace[name]

@@ -3,4 +3,6 @@
 from tapeless import rules as rules
 from tapeless.api import compile as compile
 from tapeless.api import differentiate as differentiate
+from tapeless.explain import Report as Report
+from tapeless.explain import explain as explain
 from tapeless.gradient import Gradient as Gradient

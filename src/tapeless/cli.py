@@ -1,4 +1,4 @@
-"""The command line: `tapeless demo`, `explain`, `coverage`, `bench`. Each command imports what it needs when it runs."""
+"""The command line: `tapeless demo`, `explain`, `coverage`, `bench`. Commands import what they need when they run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(help="Ahead-of-time automatic differentiation for PyTorch.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Ahead-of-time automatic differentiation for PyTorch.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # our own errors say what a reader needs
+)
 
 
 def main() -> None:

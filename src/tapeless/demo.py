@@ -160,8 +160,10 @@ def train(console: Console, steps: int) -> None:
         for entry in runs:
             entry.step(text)
     console.print(_table(runs, model))
-    console.print("One thread, taking turns; `step` is the median after the first five. `unused_head` does not reach the loss: eager")
-    console.print("leaves its gradient undefined, and AdamW, with weight decay, leaves its weights alone.")
+    console.print(
+        "One thread, taking turns; `step` is the median after the first five. `unused_head` does not reach the loss:"
+    )
+    console.print("eager leaves its gradient undefined, and AdamW, with weight decay, leaves its weights alone.")
 
 
 def _table(runs: list[Run], initial: nn.Module) -> Table:

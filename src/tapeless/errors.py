@@ -63,6 +63,20 @@ class RuleFailed(TapelessError, RuntimeError):
 
 
 @dataclass(eq=False)
+class ProgramFailed(TapelessError, RuntimeError):
+    """The program itself fails on inputs like the examples: shapes that do not fit, a number where a tensor must be.
+
+    It would fail in eager too; call it there with the same inputs to see it.
+    """
+
+    where: Where
+    problem: str
+
+    def __str__(self) -> str:
+        return f"the program fails on these inputs\n  at {self.where}\n  {self.problem}"
+
+
+@dataclass(eq=False)
 class NotDependent(TapelessError, ValueError):
     """`wrt` names an input that no differentiable output depends on, so there is nothing to differentiate."""
 

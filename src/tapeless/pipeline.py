@@ -22,13 +22,13 @@ from tapeless.runtime.variant import Signature, differentiate_graph
 
 def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """A Dynamo graph → a function with eager's results, aliases, mutations and gradients."""
-    captured = capture(module, inputs)
     try:
+        captured = capture(module, inputs)
         run = differentiated(captured, options) if captured.needs_gradient else compile_graph(captured.graph)
-    except MissingRule as missing:
+    except (MissingRule, Unsupported) as problem:
         if options.fallback == "raise":
             raise
-        warnings.warn(f"running this graph in eager: {missing}", stacklevel=2)
+        warnings.warn(f"running this graph in eager: {problem}", stacklevel=2)
         return module
     wrapped = captured.convention.wrap(run)
     return lambda *args: wrapped(list(args))

@@ -12,6 +12,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo import compiled_autograd
 from torch._dynamo.convert_frame import fullgraph_capture
+from torch._dynamo.exc import TorchDynamoException
 from torch._dynamo.utils import get_metrics_context
 from torch._functorch import aot_autograd
 from torch._functorch._aot_autograd import graph_capture, graph_capture_wrappers, graph_compile, runtime_wrappers
@@ -20,6 +21,8 @@ from torch._guards import TracingContext, tracing
 from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
+
+from tapeless.errors import ProgramFailed, Where
 
 without_modes = torch.utils._python_dispatch._disable_current_modes
 
@@ -175,19 +178,40 @@ class TracedFunction:
         return lambda *args, **kwargs: call(*self.bound, *args, **kwargs)
 
 
-def trace_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedFunction | None:
+def trace_function(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> TracedFunction | None:
     """`function(*args, **kwargs)` as one Dynamo graph; None if it contains no tensor operation.
 
     Relies on `fullgraph_capture`, the common entry of Dynamo's ahead-of-time frontends: nothing is cached or guarded.
     """
     static = torch._dynamo.config.patch(assume_static_by_default=True, automatic_dynamic_shapes=False)
-    with get_metrics_context(), static:
+    with get_metrics_context(), static, _blaming_the_program():
         output = fullgraph_capture(function, args, kwargs)
     found = output.backend_input
     if found is None:
         return None
     bound = (function,) if isinstance(function, torch.nn.Module) else ()
     return TracedFunction(found.graph_module, list(found.example_inputs), output, bound)
+
+
+@contextlib.contextmanager
+def _blaming_the_program() -> Iterator[None]:
+    """An operator that fails on the example inputs: say which line of the program it is. Relies on `real_stack`."""
+    try:
+        yield
+    except TorchDynamoException as problem:
+        cause = _innermost(problem)
+        if isinstance(cause, TorchDynamoException) or not problem.real_stack:
+            raise
+        frame = problem.real_stack[-1]
+        where = Where(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
+        raise ProgramFailed(where, f"{type(cause).__name__}: {cause}") from cause
+
+
+def _innermost(problem: BaseException) -> BaseException:
+    inner = problem.__cause__ or problem.__context__
+    return problem if inner is None else _innermost(inner)
 
 
 autograd_function_apply = torch.ops.higher_order.autograd_function_apply  # how Dynamo hands over a custom Function
@@ -251,7 +275,6 @@ def tracing_on_fakes() -> Iterator[None]:
     """Where a derivative of torch's own is traced: outside every active mode, in grad mode."""
     with without_modes(), enable_python_dispatcher(), torch.enable_grad():
         yield
-
 
 
 def custom_op_without_derivative(op: Any) -> bool:

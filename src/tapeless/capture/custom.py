@@ -7,7 +7,9 @@ backward, so the call is replaced by one that also leaves a marker operator, and
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,7 +25,9 @@ _CALLS: dict[int, CustomCall] = {}
 
 
 @torch.library.custom_op("tapeless::custom_function", mutates_args=())
-def marker(outputs: list[torch.Tensor], arguments: list[torch.Tensor], saved: list[torch.Tensor], key: int) -> list[torch.Tensor]:
+def marker(
+    outputs: list[torch.Tensor], arguments: list[torch.Tensor], saved: list[torch.Tensor], key: int
+) -> list[torch.Tensor]:
     """Passes `outputs` on; says that their derivative by `arguments` is that of the call `key`."""
     return [output.clone() for output in outputs]
 
@@ -43,6 +47,8 @@ marker.register_autograd(_no_gradient)
 class CustomCall:
     """Takes the place of `autograd_function_apply` in a Dynamo graph."""
 
+    __name__ = "autograd_function_apply"  # fx names it so when the call fails
+
     def __init__(self) -> None:
         self.key = next(_KEYS)
         self.function: CustomFunction | None = None
@@ -58,33 +64,38 @@ class CustomCall:
         constants = tuple(None if _is_tensor(s) else (s,) for s in saved)
         self.function = CustomFunction(backward, constants, len(results), tuple(passed), tuple(map(_is_tensor, args)))
         marked = marker(
-            [results[i] for i in passed], [a for a in args if _is_tensor(a)], [s for s in saved if _is_tensor(s)], self.key
+            [results[i] for i in passed],
+            [a for a in args if _is_tensor(a)],
+            [s for s in saved if _is_tensor(s)],
+            self.key,
         )
         for i, result in zip(passed, marked, strict=True):
             results[i] = result
         return results[0] if single else tuple(results)
 
 
-def mark_custom_functions(module: fx.GraphModule) -> list[CustomCall]:
-    """Let every custom function in a Dynamo graph leave a marker when it is traced."""
-    found = []
-    for node in module.graph.find_nodes(op="call_function", target=torch_internals.autograd_function_apply):
-        call = CustomCall()
-        node.target = call
-        _CALLS[call.key] = call
-        found.append(call)
-    return found
+@contextlib.contextmanager
+def marked_custom_functions(module: fx.GraphModule) -> Iterator[None]:
+    """While it lasts, every custom function in a Dynamo graph leaves a marker when it is traced."""
+    apply = torch_internals.autograd_function_apply
+    calls = {node: CustomCall() for node in module.graph.find_nodes(op="call_function", target=apply)}
+    for node, call in calls.items():
+        node.target = _CALLS[call.key] = call
+    try:
+        yield
+    finally:
+        for node, call in calls.items():
+            node.target = apply
+            _CALLS.pop(call.key)
 
 
-def resolve_markers(graph: fx.Graph, found: list[CustomCall]) -> None:
+def resolve_markers(graph: fx.Graph) -> None:
     """Markers in the traced graph become `CustomFunction` nodes."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.tapeless.custom_function.default):
         call = _CALLS[node.args[3]]  # type: ignore[index]
         assert call.function is not None
         node.target = call.function
         node.args = node.args[:3]
-    for call in found:
-        _CALLS.pop(call.key, None)
 
 
 def _is_tensor(value: Any) -> bool:

@@ -24,7 +24,11 @@ def _tag(graph: fx.Graph) -> None:
         if node.target is SET_GRAD:
             enabled = bool(node.args[0])
         cut = not enabled or _is_detach(node)
-        node.meta["custom"] = {**(node.meta.get("custom") or {}), "name": node.name, **({"no_grad": True} if cut else {})}
+        node.meta["custom"] = {
+            **(node.meta.get("custom") or {}),
+            "name": node.name,
+            **({"no_grad": True} if cut else {}),
+        }
 
 
 def _is_detach(node: fx.Node) -> bool:

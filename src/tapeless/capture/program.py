@@ -9,7 +9,7 @@ from typing import Any
 from torch import fx
 
 from tapeless import torch_internals
-from tapeless.capture.custom import mark_custom_functions, resolve_markers
+from tapeless.capture.custom import marked_custom_functions, resolve_markers
 from tapeless.capture.effects import keep_constants, remove_tokens
 from tapeless.capture.facts import carry_facts
 from tapeless.capture.names import name_values
@@ -40,12 +40,12 @@ class Captured:
 
 def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
     """The graph of `module` with no mutation and no aliasing left, and the convention that restores both."""
-    custom = mark_custom_functions(module)
     carry_facts(module)
-    traced, convention = torch_internals.capture_forward(module, inputs)
-    graph = traced.graph
-    keep_constants(graph, traced)
-    remove_tokens(graph, convention.tokens)
-    resolve_markers(graph, custom)
+    with marked_custom_functions(module):
+        traced, convention = torch_internals.capture_forward(module, inputs)
+        graph = traced.graph
+        keep_constants(graph, traced)
+        remove_tokens(graph, convention.tokens)
+        resolve_markers(graph)
     name_values(graph, module.graph, convention)
     return Captured(graph, convention, inputs)

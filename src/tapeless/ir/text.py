@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 
 from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate, any_defined, zeros_if_undefined
+from tapeless.ir.spelling import spelling
 
 HEADER = """\
 import operator
@@ -31,7 +32,7 @@ INDENT = "    "
 def program(graph: fx.Graph, name: str = "forward") -> str:
     """The whole file: header and function. Pasted in a file, it runs."""
     body = function(graph, name)
-    header = HEADER + (ACCUMULATE if "accumulate(" in body else "")
+    header = ("import math\n" if "= math." in body else "") + HEADER + (ACCUMULATE if "accumulate(" in body else "")
     return f"{header}{''.join(map(_literal, constants(graph).items()))}\n{body}"
 
 
@@ -96,7 +97,10 @@ def call(node: fx.Node) -> str:
         g, size, dtype, device = map(argument, node.args)
         return f"torch.zeros({size}, dtype={dtype}, device={device}) if {g} is None else {g}"
     args = [argument(a) for a in node.args] + [f"{k}={argument(v)}" for k, v in node.kwargs.items()]
-    return f"{target(node.target)}({', '.join(args)})"
+    name = spelling(node, node.target) if isinstance(node.target, OpOverload) else None
+    if name is not None and name.startswith("."):
+        return f"{args[0]}{name}({', '.join(args[1:])})"
+    return f"{name or target(node.target)}({', '.join(args)})"
 
 
 def target(op: Any) -> str:

@@ -3,6 +3,7 @@
 from tapeless.rules import activation as activation
 from tapeless.rules import attention as attention
 from tapeless.rules import bilinear as bilinear
+from tapeless.rules import embedding as embedding
 from tapeless.rules import convolution as convolution
 from tapeless.rules import distance as distance
 from tapeless.rules import linalg as linalg

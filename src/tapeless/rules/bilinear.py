@@ -89,32 +89,32 @@ vjp(
 )(lambda g, beta: scaled(g, conj(beta)))
 
 
-@vjp(aten.addmm.default, wrt=("mat1", "mat2"))
+@vjp(aten.addmm.default, wrt=("mat1", "mat2"), linear_in=(("self", "mat1"), ("self", "mat2")))
 def addmm(g, mat1, mat2, alpha):
     g = scaled(g, conj(alpha))
     return left_gradient(g, mat1, mat2), right_gradient(g, mat1, mat2)
 
 
-@vjp(aten.baddbmm.default, wrt=("batch1", "batch2"))
+@vjp(aten.baddbmm.default, wrt=("batch1", "batch2"), linear_in=(("self", "batch1"), ("self", "batch2")))
 def baddbmm(g, batch1, batch2, alpha):
     g = scaled(g, conj(alpha))
     return g.bmm(batch2.mH), batch1.mH.bmm(g)
 
 
-@vjp(aten.addbmm.default, wrt=("batch1", "batch2"))
+@vjp(aten.addbmm.default, wrt=("batch1", "batch2"), linear_in=(("self", "batch1"), ("self", "batch2")))
 def addbmm(g, batch1, batch2, alpha):
     """The batch is summed over: every matrix of it meets the same ȳ."""
     g = scaled(g, conj(alpha)).expand(batch1.shape[0], batch1.shape[1], batch2.shape[2])
     return g.bmm(batch2.mH), batch1.mH.bmm(g)
 
 
-@vjp(aten.addmv.default, wrt=("mat", "vec"))
+@vjp(aten.addmv.default, wrt=("mat", "vec"), linear_in=(("self", "mat"), ("self", "vec")))
 def addmv(g, mat, vec, alpha):
     g = scaled(g, conj(alpha))
     return torch.outer(g, vec.conj()), mat.mH.mv(g)
 
 
-@vjp(aten.addr.default, wrt=("vec1", "vec2"))
+@vjp(aten.addr.default, wrt=("vec1", "vec2"), linear_in=(("self", "vec1"), ("self", "vec2")))
 def addr(g, vec1, vec2, alpha):
     g = scaled(g, conj(alpha))
     return g.mv(vec2.conj()), g.t().mv(vec1.conj())
@@ -148,7 +148,7 @@ def addr_jvp(self_t, vec1, vec1_t, vec2, vec2_t, beta, alpha):
 # -- three factors -------------------------------------------------------------------------------------------------
 
 
-@vjp(aten._trilinear.default, linear_in="i1")
+@vjp(aten._trilinear.default, linear_in=(("i1",), ("i2",), ("i3",)))
 def trilinear(g, i1, i2, i3, expand1, expand2, expand3, sumdim):
     """The same product with ȳ in the place of one factor: its dims are summed where the result's were expanded."""
     return (

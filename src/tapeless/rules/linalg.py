@@ -173,6 +173,28 @@ def triangular_solve_jvp(self_t, A, A_t, upper, transpose, unitriangular, out):
     return solve_triangular(A.mT if transpose else A, rest, upper != transpose, True, unitriangular), A_t
 
 
+@vjp(aten.linalg_lstsq.default)
+def lstsq(g, self, b, out):
+    """X = A⁺B: B̄ = A⁺ᴴ X̄, and Ā by the rule of A⁺ from X̄ Bᴴ; and of the residuals |AX − B|², where there are any."""
+    P = torch.linalg.pinv(self)
+    B, X, bar = _as_matrices(self, b, out[0], g[0])
+    A_bar, B_bar = pinv(bar @ B.mH, self, P), P.mH @ bar
+    if out[1].numel():
+        gap = 2 * g[1].unsqueeze(-2) * (self @ X - B)
+        A_bar, B_bar = A_bar + gap @ X.mH, B_bar - gap
+    return A_bar, B_bar.reshape(b.shape)
+
+
+@jvp(aten.linalg_lstsq.default)
+def lstsq_jvp(self, self_t, b, b_t, out):
+    P = torch.linalg.pinv(self)
+    B, B_t, X = _as_matrices(self, b, b_t, out[0])
+    X_t = pinv_jvp(self, self_t, P) @ B + P @ B_t
+    gap, gap_t = self @ X - B, self_t @ X + self @ X_t - B_t
+    residual = 2 * (gap.conj() * gap_t).real.sum(-2) if out[1].numel() else None
+    return X_t.reshape(out[0].shape), residual, None, None
+
+
 # -- Cholesky ------------------------------------------------------------------------------------------------------
 
 
@@ -250,11 +272,10 @@ def _lu(L_bar, U_bar, L, U):
     square_L, square_U = L.narrow(-2, 0, k), U.narrow(-1, 0, k)
     lower = square_L.mH @ L_bar.narrow(-2, 0, k)
     upper = U_bar.narrow(-1, 0, k) @ square_U.mH
+    right, below = U_bar.narrow(-1, k, columns - k), L_bar.narrow(-2, k, rows - k)
     if columns > k:
-        right = U_bar.narrow(-1, k, columns - k)
         lower = lower - right @ U.narrow(-1, k, columns - k).mH
     if rows > k:
-        below = L_bar.narrow(-2, k, rows - k)
         upper = upper - L.narrow(-2, k, rows - k).mH @ below
     inner = solve_triangular(square_U.mH, lower.tril(-1) + upper.triu(), upper=False, left=False)
     bar = solve_triangular(square_L.mH, inner, upper=True, unitriangular=True)
@@ -433,15 +454,15 @@ def _skew(A):
 def qr(g, A, out):
     """Ā = (Q̄ + Q sym(R R̄ᴴ − Q̄ᴴQ)) R⁻ᴴ; columns beyond the square part give Q R̄ and add to Q̄."""
     (Q, R), (Q_bar, R_bar) = out, g
-    rows, columns = Q.shape[-1], R.shape[-1]
-    if columns > rows:
-        beyond = R_bar.narrow(-1, rows, columns - rows)
-        Q_bar = Q_bar + A.narrow(-1, rows, columns - rows) @ beyond.mH
-        R, R_bar = R.narrow(-1, 0, rows), R_bar.narrow(-1, 0, rows)
+    k, more = Q.shape[-1], R.shape[-1] - Q.shape[-1]
+    beyond = R_bar.narrow(-1, k, more)
+    if more:
+        Q_bar = Q_bar + A.narrow(-1, k, more) @ beyond.mH
+        R, R_bar = R.narrow(-1, 0, k), R_bar.narrow(-1, 0, k)
     lower = (R @ R_bar.mH - Q_bar.mH @ Q).tril()
     both = with_diagonal(lower + lower.mH, diagonal(lower).real)
     bar = solve_triangular(R.mH, Q_bar + Q @ both, upper=False, left=False)
-    return torch.cat([bar, Q @ beyond], -1) if columns > rows else bar
+    return torch.cat([bar, Q @ beyond], -1) if more else bar
 
 
 @jvp(aten.linalg_qr.default)

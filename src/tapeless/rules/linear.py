@@ -17,6 +17,7 @@ linear(
     aten.alias_copy.default,
     aten.clone.default,
     aten.detach.default,  # the engine's own; a user's detach is cut before rules are asked
+    aten._lazy_clone.default,
     aten.lift.default,
     aten.lift_fresh.default,
     aten.lift_fresh_copy.default,
@@ -223,11 +224,6 @@ linear(aten.rad2deg.default)(lambda g: torch.rad2deg(g))
 # -- memory as seen by as_strided ----------------------------------------------------------------------------------
 
 
-def _positions(shape, stride, offset, memory):
-    """Where in a flat memory the elements of a strided view lie."""
-    return memory.as_strided(shape, stride, offset).reshape(-1)
-
-
 def _extent(shape, stride, offset):
     return offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride))
 
@@ -235,7 +231,7 @@ def _extent(shape, stride, offset):
 def _through_memory(x, source, target):
     """`x`, written to a zero memory at geometry `source` (overlaps add up), read at geometry `target`."""
     size = torch.sym_max(_extent(*source), _extent(*target))
-    places = _positions(*source, torch.arange(size, device=x.device))
+    places = torch.arange(size, device=x.device).as_strided(*source).reshape(-1)
     return x.new_zeros(size).index_add(0, places, x.reshape(-1)).as_strided(*target)
 
 

@@ -142,24 +142,6 @@ def put(g, index, source, accumulate):
     return rest, g.take(index).reshape(source.shape)
 
 
-# -- embedding -----------------------------------------------------------------------------------------------------
-
-
-@linear(aten.embedding.default, wrt="weight")
-def embedding(g, weight, indices, padding_idx, scale_grad_by_freq):
-    return aten.embedding_dense_backward(g, indices, weight.shape[0], padding_idx, scale_grad_by_freq)
-
-
-@linear(aten.embedding_dense_backward.default, wrt="grad_output")
-def embedding_dense_backward(g, indices, num_weights, padding_idx, scale_grad_by_freq):
-    """Rows of the cotangent, none for the padding; divided by how often a row was used if the kernel does."""
-    if scale_grad_by_freq:
-        flat = indices.reshape(-1)
-        uses = g.new_zeros(num_weights).index_add(0, flat, torch.ones_like(flat, dtype=g.dtype))
-        g = g / uses.unsqueeze(1)
-    return where((indices == padding_idx).unsqueeze(-1), 0, aten.embedding(g, indices))
-
-
 # -- by order: values with the indices they came from --------------------------------------------------------------
 
 
@@ -305,30 +287,6 @@ def segment_reduce(g, data, reduce, lengths, offsets, axis, initial, out):
     return aten._segment_reduce_backward(
         g.contiguous(), out, data, reduce, lengths=lengths, offsets=offsets, axis=axis, initial=initial
     )
-
-
-# -- bags of embeddings --------------------------------------------------------------------------------------------
-
-
-@vjp(aten._embedding_bag.default, wrt="weight")
-def embedding_bag(g, weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, padding_idx, out):
-    return aten._embedding_bag_backward(
-        g[0],
-        indices,
-        offsets,
-        *out[1:],
-        weight.shape[0],
-        scale_grad_by_freq,
-        mode,
-        sparse,
-        per_sample_weights,
-        padding_idx,
-    )
-
-
-@vjp(aten._embedding_bag.default, wrt="per_sample_weights")
-def embedding_bag_weights(g, weight, indices, offsets, mode, padding_idx, out):
-    return aten._embedding_bag_per_sample_weights_backward(g[0], weight, indices, offsets, out[1], mode, padding_idx)
 
 
 # -- filled --------------------------------------------------------------------------------------------------------

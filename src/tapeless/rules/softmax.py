@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tapeless.rules.registry import jvp, nondifferentiable, vjp
+from tapeless.rules.registry import jvp, vjp
 
 aten = torch.ops.aten
 
@@ -25,7 +25,7 @@ def safe_softmax(g, out, dim):
 def softmax_jvp(self_t, out, dim):
     """ẏ = y ⊙ (ẋ − ⟨ẋ, y⟩): softmax has a symmetric Jacobian."""
     self_t = self_t.to(out.dtype)
-    return out * (self_t - (self_t * out).sum(dim, keepdim=True))
+    return out * (self_t - _dot(self_t, out, dim))
 
 
 @vjp(aten._softmax_backward_data.default, wrt=("grad_output", "output"), linear_in="grad_output")
@@ -72,12 +72,15 @@ def log_softmax_backward_jvp(grad_output, output, grad_output_t, output_t, dim, 
 
 
 @vjp(aten._masked_softmax.default, wrt="self")
-def masked_softmax(g, out, mask, dim):
+def masked_softmax(g, out, dim):
     """x̄ = y ⊙ (ȳ − ⟨ȳ, y⟩); masked entries have y = 0."""
-    return aten._masked_softmax_backward(g, out, mask, dim)
+    return aten._softmax_backward_data(g, out, -1 if dim is None else dim, out.dtype)
 
 
-nondifferentiable(aten._masked_softmax.default, arguments="mask")
+@jvp(aten._masked_softmax.default)
+def masked_softmax_jvp(self_t, out, dim):
+    """ẏ = y ⊙ (ẋ − ⟨ẋ, y⟩)."""
+    return out * (self_t - _dot(self_t, out, -1 if dim is None else dim))
 
 
 def _dot(left, right, dim):

@@ -76,7 +76,7 @@ def _trace(op: OpOverload, wanted: list[str], leaves: list[Any], spec: Any) -> T
 def functional_graph(function: Any, inputs: list[Any], edit: Any = lambda module: None) -> fx.GraphModule:
     """`function` traced on the fake tensors `inputs` to ATen without mutation."""
     fakes = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in inputs]
-    with torch_internals.tracing_on_fakes():
+    with torch_internals.tracing_on_fakes(), torch_internals.fake_mode_of(fakes):  # for the tensors it makes itself
         module = make_fx(function, tracing_mode="real")(*fakes)
         edit(module)
         if any(_mutates(node) for node in module.graph.nodes):

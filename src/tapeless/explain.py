@@ -1,0 +1,178 @@
+"""explain(f, x): the programs of a function, what passes between them and why, and the rules they were made with."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from tapeless.api import differentiate
+from tapeless.gradient import Gradient
+from tapeless.ir import graph as ir
+from tapeless.ir import text
+from tapeless.partition.split import copy_graph
+from tapeless.rules.support import support
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A forward value that the backward reads."""
+
+    name: str
+    kind: str  # input, output or temporary: only a temporary is kept for the backward alone
+    type: str
+    bytes: int
+    wanted_by: tuple[str, ...]  # the forward operators whose backward reads it, each with its source line
+
+
+@dataclass(frozen=True)
+class RuleUse:
+    """An operator of the program and how its derivative was found."""
+
+    op: str
+    support: str  # the form of its written rule, "traced", or "custom" for an autograd.Function
+    times: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `explain` returns: print it, write it with `.html(path)`, or show it in a notebook."""
+
+    title: str
+    program: str
+    forward: str
+    backward: str
+    saved: tuple[Saved, ...]
+    rules: tuple[RuleUse, ...]
+    nodes: dict[str, int]  # calls in the program and in the backward, and `grad_of` regions
+
+    @property
+    def saved_bytes(self) -> int:
+        """What is kept for the backward alone."""
+        return sum(value.bytes for value in self.saved if value.kind == "temporary")
+
+    def summary(self) -> str:
+        counts = ", ".join(f"{count} {what}" for what, count in self.nodes.items())
+        return f"{self.title}: {counts}; {self.saved_bytes:,} bytes kept for the backward alone"
+
+    def tables(self) -> dict[str, list[tuple[str, ...]]]:
+        """Title → rows, the first of which is the heading."""
+        saved = [(s.name, s.kind, s.type, f"{s.bytes:,}", "; ".join(s.wanted_by)) for s in self.saved]
+        rules = [(r.op, r.support, str(r.times)) for r in self.rules]
+        return {
+            "What the backward reads": [("value", "kind", "type", "bytes", "for the gradient of"), *saved],
+            "Rules": [("operator", "rule", "times"), *rules],
+        }
+
+    def programs(self) -> dict[str, str]:
+        return {"Program": self.program, "Forward": self.forward, "Backward": self.backward}
+
+    def __str__(self) -> str:
+        tables = [f"{title}\n{_aligned(rows)}" for title, rows in self.tables().items()]
+        programs = [f"# --- {title} ---\n\n{source.strip()}" for title, source in self.programs().items()]
+        return "\n\n".join([self.summary(), *tables, *programs]) + "\n"
+
+    def _repr_html_(self) -> str:
+        tables = [f"<h3>{html.escape(title)}</h3>{_html_table(rows)}" for title, rows in self.tables().items()]
+        programs = [
+            f"<details open><summary><b>{title}</b></summary><pre>{html.escape(source)}</pre></details>"
+            for title, source in self.programs().items()
+        ]
+        return f"<p>{html.escape(self.summary())}</p>" + "".join([*tables, *programs])
+
+    def html(self, path: str | Path) -> None:
+        """Write the report as a page that needs nothing else."""
+        head = f'<!doctype html><meta charset="utf-8"><title>{html.escape(self.title)}</title>{_STYLE}'
+        Path(path).write_text(f"{head}<h1>{html.escape(self.title)}</h1>{self._repr_html_()}\n", encoding="utf-8")
+
+
+_STYLE = (
+    "<style>body{font-family:sans-serif;margin:2em}td,th{text-align:left;padding:.2em 1em;border-bottom:1px solid #ccc}"
+    "table{border-collapse:collapse}pre{overflow-x:auto;background:#f6f6f6;padding:1em}</style>"
+)
+
+
+def explain(function: Callable[..., Any], *examples: Any, **how: Any) -> Report:
+    """How `function` is differentiated at inputs like `examples`. Keywords are those of `differentiate`."""
+    gradient = differentiate(function, *examples, **how)
+    backward = gradient.backward.graph
+    program = _without_temporaries(gradient)
+    regions = list(dict.fromkeys(record for node in ir.calls(backward) if (record := ir.region(node))))
+    return Report(
+        title=getattr(function, "__name__", type(function).__name__),
+        program=text.program(program, "program"),
+        forward=str(gradient.forward),
+        backward=str(gradient.backward),
+        saved=tuple(_saved(gradient)),
+        rules=tuple(_rules(gradient, regions)),
+        nodes={
+            "operators": len(ir.calls(program)),
+            "operators in the backward": len(ir.calls(backward)),
+            "regions": len(regions),
+        },
+    )
+
+
+def _without_temporaries(gradient: Gradient) -> fx.Graph:
+    """The program as captured: the forward that returns its own outputs only."""
+    graph = copy_graph(gradient.forward.graph)
+    graph.output_node().args = (ir.outputs(graph)[: gradient.real_outputs],)
+    graph.eliminate_dead_code()
+    return graph
+
+
+def _saved(gradient: Gradient) -> Iterator[Saved]:
+    kinds = [
+        *("input" for _ in gradient.captured_inputs),
+        *("output" if i < gradient.real_outputs else "temporary" for i in gradient.captured_outputs),
+    ]
+    for node, kind in zip(gradient.captures, kinds, strict=True):
+        readers = dict.fromkeys(_readers(node))
+        if readers:
+            wanted_by = tuple(_described(record) for record in readers)
+            yield Saved(node.name, kind, text.type_of(ir.value(node)), _bytes(ir.value(node)), wanted_by)
+
+
+def _readers(node: fx.Node) -> Iterator[ir.Region]:
+    """The regions that read a value, directly or through views of it."""
+    for user in node.users:
+        record = ir.region(user)
+        if record is not None:
+            yield record
+        else:
+            yield from _readers(user)
+
+
+def _described(record: ir.Region) -> str:
+    place = record.where
+    return f"{record.forward} at {Path(place.file).name}:{place.line} {place.text}" if place.file else record.forward
+
+
+def _bytes(val: Any) -> int:
+    return val.numel() * val.element_size() if isinstance(val, torch.Tensor) else 8
+
+
+def _rules(gradient: Gradient, regions: list[ir.Region]) -> Iterator[RuleUse]:
+    targets = {node.name: node.target for node in ir.calls(gradient.split.forward)}
+    uses = Counter((record.op, support(targets.get(record.forward))) for record in regions)
+    for (op, how), times in sorted(uses.items()):
+        yield RuleUse(op, how, times)
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join("  " + line.rstrip() for line in lines)
+
+
+def _html_table(rows: list[tuple[str, ...]]) -> str:
+    def cells(row: tuple[str, ...], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
+
+    return "<table>" + cells(rows[0], "th") + "".join(cells(row, "td") for row in rows[1:]) + "</table>"
