@@ -40,8 +40,8 @@ format: $(DEV) ## fix what the linter can fix, and format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-accept: $(TEST) ## rewrite the goldens with today's output; the diff is the review
-	$(STEADY) $(BIN)/python -m pytest tests/test_golden.py --accept $(ARGS)
+accept: $(TEST) ## rewrite the goldens and the README example with today's output; the diff is the review
+	$(STEADY) $(BIN)/python -m pytest tests/test_golden.py tests/test_docs.py --accept $(ARGS)
 
 docs: $(DOCS) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -1,6 +1,7 @@
 """The command line."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -122,7 +123,7 @@ def test_coverage_over_samples_resumes(tmp_path):
     invoke(*arguments, "--only", "sin,tanh")
 
     assert "| sin | 100/100 | `aten.sin.default` |" in out.read_text()
-    assert "| tanh | 1/1 | `aten.tanh.default` |" in out.read_text()
+    assert re.search(r"\| tanh \| (\d+)/\1 \| `aten.tanh.default` \|", out.read_text())
 
 
 def test_a_crash_becomes_a_row(monkeypatch):

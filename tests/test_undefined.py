@@ -117,11 +117,6 @@ def buffered(x, y):
     return x.sin(), y * 3, x[1]
 
 
-def several_of_one(x, y):
-    out = x * y
-    return out, out, out.view(-1), y
-
-
 def broken(x, y, z):
     return x.detach() * y, (x * z).detach() + x, z * 0
 
@@ -147,7 +142,7 @@ MASKED = (
     case("shared and private", lambda x, y, z: (x * y, y * z, x.sum(), z @ x.mT), A, A, A),
     case("chain", lambda x, y: (x * y, (x * y).sin(), (x * y).sin().mean(), x.exp()), A, A),
     case("through everything", through_everything, A, (4, 4), A),
-    case("same value several times", several_of_one, A, A),
+    case("same value several times", lambda x, y: (lambda z: (z, z, z.view(-1), y))(x * y), A, A),
     case("detached", broken, A, A, A),
     case("numerical zero is not undefined", lambda x, y: (x * 0, y * x.detach(), torch.zeros_like(y) * y), A, A),
     case("unbind", lambda x: (x * 2).unbind(0), A),
@@ -160,6 +155,7 @@ MASKED = (
     case("index_put", lambda x, v: (lambda y: (y, y[0], v * 2))(x.index_put((torch.tensor([0, 2]),), v)), A, (2, 4)),
     case("mutated intermediate", buffered, A, V),
     case("slices", lambda x: (x[1:].sin(), x[:, ::2] * 2, x[0, 0], x.diagonal() * 3), A),
+    case("vector times matrix", lambda v, x, y: (v @ x.t(), y.sin()), V, A, V),
     case("broadcast", lambda x, v: ((x + v).sum(), x * v, v.expand(3, 4) * 2, x.sum(0)), A, V),
     case("var_mean", lambda x: torch.var_mean(x, 1), A),
     case("std_mean", lambda x, y: (*torch.std_mean(x * y), y.sum()), A, A),

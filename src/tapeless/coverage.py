@@ -7,6 +7,7 @@ in worker processes; one that crashes or hangs becomes a row of the table.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import re
@@ -166,7 +167,8 @@ class Worker:
     def stop(self) -> str:
         """End the process; how it ended."""
         assert self.process.stdin
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         code = self.process.wait()
         return f"no result after {SECONDS:.0f} s" if self.hung else f"the process ended with code {code}"
 

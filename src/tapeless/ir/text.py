@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 
 from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate, any_defined, zeros_if_undefined
+from tapeless.ir.reuse import IN_PLACE, reusable_operands
 from tapeless.ir.spelling import spelling
 
 HEADER = """\
@@ -27,6 +28,8 @@ def accumulate(a, b):
 """
 
 INDENT = "    "
+
+Dead = dict[fx.Node, list[fx.Node]]  # for each call, the values that nobody reads after it
 
 
 def program(graph: fx.Graph, name: str = "forward") -> str:
@@ -56,28 +59,30 @@ def function(graph: fx.Graph, name: str) -> str:
         names = ", ".join(node.name for node in arguments)
         lines += [f"{INDENT}{names}{',' if len(arguments) == 1 else ''} = args", f"{INDENT}args.clear()"]
     dead = _last_uses(graph)
+    taken = reusable_operands(graph)
     for guard, nodes in groupby((n for n in ir.calls(graph) if n.target is not any_defined), ir.guard):
-        lines += _block(list(nodes), dead) if guard is None else _guarded_block(guard, list(nodes), dead)
+        lines += _block(list(nodes), dead, taken) if guard is None else _guarded_block(guard, list(nodes), dead)
     lines.append(f"{INDENT}return [{', '.join(argument(r) for r in ir.outputs(graph))}]")
     return "\n".join(lines) + "\n"
 
 
-def _block(nodes: list[fx.Node], dead: dict[fx.Node, list[fx.Node]]) -> list[str]:
+def _block(nodes: list[fx.Node], dead: Dead, taken: dict[fx.Node, fx.Node]) -> list[str]:
     lines = []
     for node in nodes:
-        lines.append(f"{INDENT}{node.name} = {call(node)}{_comment(node)}")
+        source = in_place_call(node, taken[node]) if node in taken else call(node)
+        lines.append(f"{INDENT}{node.name} = {source}{_comment(node)}")
         lines += _deletion(dead.get(node, []))
     return lines
 
 
-def _guarded_block(guard: fx.Node, nodes: list[fx.Node], dead: dict[fx.Node, list[fx.Node]]) -> list[str]:
+def _guarded_block(guard: fx.Node, nodes: list[fx.Node], dead: Dead) -> list[str]:
     """A region under its runtime test: `if` any cotangent is defined, else its gradients are undefined."""
     inside = set(nodes)
     local = {node: [d for d in dead.get(node, []) if d in inside] for node in nodes}
     outside = [d for node in nodes for d in dead.get(node, []) if d not in inside]
     results = [node for node in nodes if any(user not in inside for user in node.users)]
     test = " or ".join(f"{argument(g)} is not None" for g in guard.args)
-    lines = [f"{INDENT}if {test}:", *(INDENT + line for line in _block(nodes, local))]
+    lines = [f"{INDENT}if {test}:", *(INDENT + line for line in _block(nodes, local, {}))]
     if results:
         lines += [f"{INDENT}else:", f"{INDENT * 2}{' = '.join(node.name for node in results)} = None"]
     return lines + _deletion([d for d in outside if d.target is not any_defined])
@@ -101,6 +106,13 @@ def call(node: fx.Node) -> str:
     if name is not None and name.startswith("."):
         return f"{args[0]}{name}({', '.join(args[1:])})"
     return f"{name or target(node.target)}({', '.join(args)})"
+
+
+def in_place_call(node: fx.Node, operand: fx.Node) -> str:
+    """The same call, writing into `operand`, which nobody reads any more."""
+    others = list(node.args)
+    others.remove(operand)
+    return f"{operand.name}.{IN_PLACE[node.target]}({', '.join(argument(a) for a in others)})"
 
 
 def target(op: Any) -> str:
@@ -153,9 +165,8 @@ def _shortened(line: str, width: int = 60) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
-    """For each call, the values that nobody reads after it."""
-    last: dict[fx.Node, list[fx.Node]] = {}
+def _last_uses(graph: fx.Graph) -> Dead:
+    last: Dead = {}
     seen = set(graph.output_node().all_input_nodes)
     for node in reversed(ir.calls(graph)):
         dead = [a for a in node.all_input_nodes if a not in seen]

@@ -3,9 +3,9 @@
 from tapeless.rules import activation as activation
 from tapeless.rules import attention as attention
 from tapeless.rules import bilinear as bilinear
-from tapeless.rules import embedding as embedding
 from tapeless.rules import convolution as convolution
 from tapeless.rules import distance as distance
+from tapeless.rules import embedding as embedding
 from tapeless.rules import linalg as linalg
 from tapeless.rules import linear as linear
 from tapeless.rules import loss as loss

@@ -90,7 +90,6 @@ def grouped_mm(g, self, mat2, offs):
     return aten._grouped_mm(g, mat2.mT, offs), aten._grouped_mm(self.mT, g, offs)
 
 
-
 def _probability(query, key, is_causal, attn_mask, scale):
     """The scale s, and P = softmax(s q kᵀ + mask); a row without any allowed key is zero."""
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale

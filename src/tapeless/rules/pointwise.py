@@ -166,7 +166,7 @@ pointwise(
         torch.zeros_like(g) if rounding_mode else -g * ((self / other) / other).conj()
     ),
 )
-pointwise(aten.nan_to_num.default, lambda g, self: where(self.isfinite(), g, 0))
+pointwise(aten.nan_to_num.default, lambda self: self.isfinite())  # a product, as in eager: inf · 0 is NaN
 pointwise(aten.copysign.Scalar, lambda g, self, out: g * where(self == 0, 0, out / self))
 pointwise(aten.copysign.Tensor, lambda g, self, out: g * where(self == 0, 0, out / self))
 zero(aten.copysign.Tensor, arguments="other")

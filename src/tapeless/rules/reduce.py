@@ -133,7 +133,7 @@ def std_mean_jvp(self, self_t, dim, correction, keepdim, out):
 
 def product_of_others(x, dim):
     """∏ of all other elements along `dim`, at each element; right at zeros, where dividing the product would not be."""
-    if x.dim() == 0:
+    if x.dim() == 0 or x.shape[dim] == 0:
         return torch.ones_like(x)
     one, rest = torch.ones_like(x.narrow(dim, 0, 1)), x.shape[dim] - 1
     before = torch.cat([one, x.narrow(dim, 0, rest)], dim).cumprod(dim)

@@ -18,7 +18,6 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from tapeless import torch_internals
 from tapeless.rules.registry import argument_names, call_by_name
 
-
 Template = fx.GraphModule  # inputs: the tensors among (g, out, arguments); outputs: the gradients wanted, flat
 
 _TEMPLATES: dict[Any, Template] = {}
@@ -67,7 +66,9 @@ def _trace(op: OpOverload, wanted: list[str], leaves: list[Any], spec: Any) -> T
         return _autograd(op, wanted, values)
 
     try:
-        module = functional_graph(vjp, [leaves[i] for i in positions], partial(_reuse_result, op, leaves, spec, positions))
+        module = functional_graph(
+            vjp, [leaves[i] for i in positions], partial(_reuse_result, op, leaves, spec, positions)
+        )
     except (RuntimeError, NotImplementedError) as problem:
         raise Untraceable(str(problem).strip().splitlines()[0]) from problem
     return module

@@ -22,6 +22,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir.emit import Emitter
 from tapeless.ir.ops import accumulate
 from tapeless.ir.narrow import narrow
+from tapeless.specialize.fuse import fuse_accumulation
 from tapeless.specialize.regions import RegionCotangents, region_cotangents
 
 aten = torch.ops.aten
@@ -45,7 +46,7 @@ def specialize(
         results = [None if i in unwanted else replay.result(r) for i, r in enumerate(ir.outputs(backward))]
     replay.graph.output(results)
     replay.graph.eliminate_dead_code()
-    return narrow(replay.graph)
+    return fuse_accumulation(narrow(replay.graph))
 
 
 def _may_use_zeros(node: fx.Node) -> bool:

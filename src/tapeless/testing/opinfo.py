@@ -79,9 +79,8 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if isinstance(func, OpOverload) and any(is_differentiable_type(leaf) for leaf in tree_leaves(args)):
-            how = support(func)
-            if how != "none" or not func._schema.is_mutable:
-                self.operators[str(func)] = how
+            if not func._schema.is_mutable and func is not torch.ops.aten.detach.default:
+                self.operators[str(func)] = support(func)
         return func(*args, **(kwargs or {}))
 
 

@@ -10,9 +10,9 @@ def program(args):
     # w: f32[3]
     x, w = args
     args.clear()
-    clone = aten.clone.default(x)  # f32[2, 3]
+    clone = torch.clone(x)  # f32[2, 3]
     del x
-    mul = aten.mul.Tensor(clone, w)  # f32[2, 3]  in_place_becomes_pure.py:2  x.mul_(w)
+    mul = torch.mul(clone, w)  # f32[2, 3]  in_place_becomes_pure.py:2  x.mul_(w)
     del clone, w
-    sum_1 = aten.sum.dim_IntList(mul, [0])  # f32[3]  in_place_becomes_pure.py:3  return x.sum(0)
+    sum_1 = torch.sum(mul, [0])  # f32[3]  in_place_becomes_pure.py:3  return x.sum(0)
     return [mul, sum_1]

@@ -12,11 +12,11 @@ def program(args):
     # w: f32[3, 2]
     x, w = args
     args.clear()
-    hidden = aten.mm.default(x, w)  # f32[4, 2]  names_and_branches.py:2  hidden = x @ w
+    hidden = torch.mm(x, w)  # f32[4, 2]  names_and_branches.py:2  hidden = x @ w
     del x, w
-    hidden_1 = aten.relu.default(hidden)  # f32[4, 2]  names_and_branches.py:4  hidden = hidden.relu()
+    hidden_1 = torch.relu(hidden)  # f32[4, 2]  names_and_branches.py:4  hidden = hidden.relu()
     del hidden
-    softmax = aten._softmax.default(hidden_1, -1, False)  # f32[4, 2]  names_and_branches.py:5  return {"scores": hidden.softmax(-1), "norm": hidden.norm()}
+    softmax = torch._softmax(hidden_1, -1, False)  # f32[4, 2]  names_and_branches.py:5  return {"scores": hidden.softmax(-1), "norm": hidden.norm()}
     norm = aten.linalg_vector_norm.default(hidden_1)  # f32[]  names_and_branches.py:5  return {"scores": hidden.softmax(-1), "norm": hidden.norm()}
     del hidden_1
     return [softmax, norm]

@@ -12,16 +12,16 @@ def program(args):
     # x: f32[3, 2]
     x, = args
     args.clear()
-    y = aten.clone.default(x)  # f32[3, 2]  write_through_a_view.py:2  y = x.clone()
+    y = torch.clone(x)  # f32[3, 2]  write_through_a_view.py:2  y = x.clone()
     del x
     _tensor_constant0 = constant__tensor_constant0  # f32[]  write_through_a_view.py:3  y[0] = 1.0
     lift_fresh_copy = aten.lift_fresh_copy.default(_tensor_constant0)  # f32[]  write_through_a_view.py:3  y[0] = 1.0
     del _tensor_constant0
-    select = aten.select.int(y, 0, 0)  # f32[2]  write_through_a_view.py:3  y[0] = 1.0
-    fill = aten.fill.Tensor(select, lift_fresh_copy)  # f32[2]  write_through_a_view.py:3  y[0] = 1.0
+    select = torch.select(y, 0, 0)  # f32[2]  write_through_a_view.py:3  y[0] = 1.0
+    fill = torch.fill(select, lift_fresh_copy)  # f32[2]  write_through_a_view.py:3  y[0] = 1.0
     del select, lift_fresh_copy
-    setitem = aten.select_scatter.default(y, fill, 0, 0)  # f32[3, 2]  write_through_a_view.py:3  y[0] = 1.0
+    setitem = torch.select_scatter(y, fill, 0, 0)  # f32[3, 2]  write_through_a_view.py:3  y[0] = 1.0
     del y, fill
-    sin = aten.sin.default(setitem)  # f32[3, 2]  write_through_a_view.py:4  return y.sin()
+    sin = torch.sin(setitem)  # f32[3, 2]  write_through_a_view.py:4  return y.sin()
     del setitem
     return [sin]

@@ -10,10 +10,10 @@ def backward(args):
     # scale: f32[3]
     g_mul, x, scale = args
     args.clear()
-    mul_1 = aten.mul.Tensor(g_mul, scale)  # f32[4, 3]  grad_of mul  broadcast_is_summed.py:2  return x * scale
+    mul_1 = torch.mul(g_mul, scale)  # f32[4, 3]  grad_of mul  broadcast_is_summed.py:2  return x * scale
     del scale
-    mul_2 = aten.mul.Tensor(g_mul, x)  # f32[4, 3]  grad_of mul  broadcast_is_summed.py:2  return x * scale
+    mul_2 = torch.mul(g_mul, x)  # f32[4, 3]  grad_of mul  broadcast_is_summed.py:2  return x * scale
     del g_mul, x
-    sum_1 = aten.sum.dim_IntList(mul_2, [0])  # f32[3]  grad_of mul  broadcast_is_summed.py:2  return x * scale
+    sum_1 = torch.sum(mul_2, [0])  # f32[3]  grad_of mul  broadcast_is_summed.py:2  return x * scale
     del mul_2
     return [mul_1, sum_1]

@@ -10,16 +10,16 @@ def backward(args):
     # y: c64[3]
     g_mul, x, y = args
     args.clear()
-    _conj = aten._conj.default(y)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
+    _conj = torch._conj(y)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
     del y
-    clone = aten.clone.default(_conj)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
+    clone = torch.clone(_conj)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
     del _conj
-    mul_1 = aten.mul.Tensor(g_mul, clone)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
+    mul_1 = torch.mul(g_mul, clone)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
     del clone
-    _conj_1 = aten._conj.default(x)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
+    _conj_1 = torch._conj(x)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
     del x
-    clone_1 = aten.clone.default(_conj_1)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
+    clone_1 = torch.clone(_conj_1)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
     del _conj_1
-    mul_2 = aten.mul.Tensor(g_mul, clone_1)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
+    mul_2 = torch.mul(g_mul, clone_1)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
     del g_mul, clone_1
     return [mul_1, mul_2]

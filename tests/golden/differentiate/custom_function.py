@@ -21,12 +21,12 @@ def backward(args):
     # arg: f32[3]
     g_autograd_function_apply, arg = args
     args.clear()
-    abs_1 = aten.abs.default(arg)  # f32[3]  grad_of custom_function  custom_function.py:14  return Clipped.apply(x * 2)
+    abs_1 = torch.abs(arg)  # f32[3]  grad_of custom_function  custom_function.py:14  return Clipped.apply(x * 2)
     del arg
-    lt = aten.lt.Scalar(abs_1, 1)  # bool[3]  grad_of custom_function  custom_function.py:14  return Clipped.apply(x * 2)
+    lt = torch.lt(abs_1, 1)  # bool[3]  grad_of custom_function  custom_function.py:14  return Clipped.apply(x * 2)
     del abs_1
-    mul = aten.mul.Tensor(g_autograd_function_apply, lt)  # f32[3]  grad_of custom_function  custom_function.py:14  return Clipped.apply(x * 2)
+    mul = torch.mul(g_autograd_function_apply, lt)  # f32[3]  grad_of custom_function  custom_function.py:14  return Clipped.apply(x * 2)
     del g_autograd_function_apply, lt
-    mul_1 = aten.mul.Tensor(mul, 2)  # f32[3]  grad_of arg  custom_function.py:14  return Clipped.apply(x * 2)
+    mul_1 = torch.mul(mul, 2)  # f32[3]  grad_of arg  custom_function.py:14  return Clipped.apply(x * 2)
     del mul
     return [mul_1]

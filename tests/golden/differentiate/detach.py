@@ -9,6 +9,6 @@ def backward(args):
     # exp: f32[3]
     g_mul, exp = args
     args.clear()
-    mul_1 = aten.mul.Tensor(g_mul, exp)  # f32[3]  grad_of mul  detach.py:2  return x * x.detach().exp()
+    mul_1 = torch.mul(g_mul, exp)  # f32[3]  grad_of mul  detach.py:2  return x * x.detach().exp()
     del g_mul, exp
     return [mul_1]

@@ -10,9 +10,9 @@ def backward(args):
     # y: f64[3]
     g_mul, x, y = args
     args.clear()
-    mul_1 = aten.mul.Tensor(g_mul, y)  # f64[3]  grad_of mul  mixed_dtypes_cast_back.py:2  return x * y
+    mul_1 = torch.mul(g_mul, y)  # f64[3]  grad_of mul  mixed_dtypes_cast_back.py:2  return x * y
     del y
-    mul_2 = aten.mul.Tensor(g_mul, x)  # f64[3]  grad_of mul  mixed_dtypes_cast_back.py:2  return x * y
+    mul_2 = torch.mul(g_mul, x)  # f64[3]  grad_of mul  mixed_dtypes_cast_back.py:2  return x * y
     del g_mul, x
     _to_copy = aten._to_copy.default(mul_1, dtype=torch.float32)  # f32[3]  grad_of mul  mixed_dtypes_cast_back.py:2  return x * y
     del mul_1

@@ -11,6 +11,6 @@ def backward(args):
     # scale: f32[]
     g_truediv, scale = args
     args.clear()
-    div = aten.div.Tensor(g_truediv, scale)  # f32[3]  grad_of truediv  no_grad_region.py:4  return x / scale
+    div = torch.div(g_truediv, scale)  # f32[3]  grad_of truediv  no_grad_region.py:4  return x / scale
     del g_truediv, scale
     return [div]

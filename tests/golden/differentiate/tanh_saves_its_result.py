@@ -10,7 +10,7 @@ def backward(args):
     # exp: f32[3]
     g_exp, tanh, exp = args
     args.clear()
-    mul = aten.mul.Tensor(g_exp, exp)  # f32[3]  grad_of exp  tanh_saves_its_result.py:2  return torch.exp(torch.tanh(x))
+    mul = torch.mul(g_exp, exp)  # f32[3]  grad_of exp  tanh_saves_its_result.py:2  return torch.exp(torch.tanh(x))
     del g_exp, exp
     tanh_backward = aten.tanh_backward.default(mul, tanh)  # f32[3]  grad_of tanh  tanh_saves_its_result.py:2  return torch.exp(torch.tanh(x))
     del mul, tanh

@@ -10,8 +10,8 @@ def backward(args):
     g_sin, x = args
     args.clear()
     if g_sin is not None:
-        cos = aten.cos.default(x)  # f32[3]  grad_of sin  single_output_needs_no_fill.py:2  return x.sin()
-        mul = aten.mul.Tensor(g_sin, cos)  # f32[3]  grad_of sin  single_output_needs_no_fill.py:2  return x.sin()
+        cos = torch.cos(x)  # f32[3]  grad_of sin  single_output_needs_no_fill.py:2  return x.sin()
+        mul = torch.mul(g_sin, cos)  # f32[3]  grad_of sin  single_output_needs_no_fill.py:2  return x.sin()
         del cos
     else:
         mul = None

@@ -14,14 +14,14 @@ def backward(args):
     g_mul, g_mul_1, a, b, trunk = args
     args.clear()
     if g_mul_1 is not None:
-        mul_2 = aten.mul.Tensor(g_mul_1, b)  # f32[3]  grad_of mul_1  two_heads.py:3  return trunk * a, trunk * b
-        mul_3 = aten.mul.Tensor(g_mul_1, trunk)  # f32[3]  grad_of mul_1  two_heads.py:3  return trunk * a, trunk * b
+        mul_2 = torch.mul(g_mul_1, b)  # f32[3]  grad_of mul_1  two_heads.py:3  return trunk * a, trunk * b
+        mul_3 = torch.mul(g_mul_1, trunk)  # f32[3]  grad_of mul_1  two_heads.py:3  return trunk * a, trunk * b
     else:
         mul_2 = mul_3 = None
     del b, g_mul_1
     if g_mul is not None:
-        mul_4 = aten.mul.Tensor(g_mul, a)  # f32[3]  grad_of mul  two_heads.py:3  return trunk * a, trunk * b
-        mul_5 = aten.mul.Tensor(g_mul, trunk)  # f32[3]  grad_of mul  two_heads.py:3  return trunk * a, trunk * b
+        mul_4 = torch.mul(g_mul, a)  # f32[3]  grad_of mul  two_heads.py:3  return trunk * a, trunk * b
+        mul_5 = torch.mul(g_mul, trunk)  # f32[3]  grad_of mul  two_heads.py:3  return trunk * a, trunk * b
     else:
         mul_4 = mul_5 = None
     del a, g_mul

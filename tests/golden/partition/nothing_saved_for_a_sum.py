@@ -9,9 +9,9 @@ def forward(args):
     # y: f32[3]
     x, y = args
     args.clear()
-    add = aten.add.Tensor(x, y)  # f32[2, 3]  nothing_saved_for_a_sum.py:2  return (x + y).sum(dim=0)
+    add = torch.add(x, y)  # f32[2, 3]  nothing_saved_for_a_sum.py:2  return (x + y).sum(dim=0)
     del x, y
-    sum_1 = aten.sum.dim_IntList(add, [0])  # f32[3]  nothing_saved_for_a_sum.py:2  return (x + y).sum(dim=0)
+    sum_1 = torch.sum(add, [0])  # f32[3]  nothing_saved_for_a_sum.py:2  return (x + y).sum(dim=0)
     del add
     return [sum_1]
 
@@ -20,9 +20,9 @@ def backward(args):
     # g_sum_1: f32[3]
     g_sum_1, = args
     args.clear()
-    unsqueeze = aten.unsqueeze.default(g_sum_1, 0)  # f32[1, 3]  grad_of sum_1  nothing_saved_for_a_sum.py:2  return (x + y).sum(dim=0)
+    unsqueeze = torch.unsqueeze(g_sum_1, 0)  # f32[1, 3]  grad_of sum_1  nothing_saved_for_a_sum.py:2  return (x + y).sum(dim=0)
     del g_sum_1
-    expand = aten.expand.default(unsqueeze, [2, 3])  # f32[2, 3]  grad_of sum_1  nothing_saved_for_a_sum.py:2  return (x + y).sum(dim=0)
+    expand = unsqueeze.expand([2, 3])  # f32[2, 3]  grad_of sum_1  nothing_saved_for_a_sum.py:2  return (x + y).sum(dim=0)
     del unsqueeze
-    sum_2 = aten.sum.dim_IntList(expand, [0])  # f32[3]  grad_of add  nothing_saved_for_a_sum.py:2  return (x + y).sum(dim=0)
+    sum_2 = torch.sum(expand, [0])  # f32[3]  grad_of add  nothing_saved_for_a_sum.py:2  return (x + y).sum(dim=0)
     return [expand, sum_2]

@@ -16,21 +16,21 @@ def backward(args):
     args.clear()
     threshold_backward = aten.threshold_backward.default(g_relu, relu, 0)  # f32[4, 1]  grad_of relu  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
     del g_relu, relu
-    t = aten.t.default(b)  # f32[1, 3]  grad_of matmul_1  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
+    t = torch.t(b)  # f32[1, 3]  grad_of matmul_1  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
     del b
-    mm = aten.mm.default(threshold_backward, t)  # f32[4, 3]  grad_of matmul_1  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
+    mm = torch.mm(threshold_backward, t)  # f32[4, 3]  grad_of matmul_1  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
     del t
-    t_1 = aten.t.default(trunk)  # f32[3, 4]  grad_of matmul_1  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
-    mm_1 = aten.mm.default(t_1, threshold_backward)  # f32[3, 1]  grad_of matmul_1  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
+    t_1 = torch.t(trunk)  # f32[3, 4]  grad_of matmul_1  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
+    mm_1 = torch.mm(t_1, threshold_backward)  # f32[3, 1]  grad_of matmul_1  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
     del t_1, threshold_backward
-    t_2 = aten.t.default(a)  # f32[2, 3]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
+    t_2 = torch.t(a)  # f32[2, 3]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
     del a
-    mm_2 = aten.mm.default(g_matmul, t_2)  # f32[4, 3]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
+    mm_2 = torch.mm(g_matmul, t_2)  # f32[4, 3]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
     del t_2
-    t_3 = aten.t.default(trunk)  # f32[3, 4]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
-    mm_3 = aten.mm.default(t_3, g_matmul)  # f32[3, 2]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
+    t_3 = torch.t(trunk)  # f32[3, 4]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
+    mm_3 = torch.mm(t_3, g_matmul)  # f32[3, 2]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
     del t_3, g_matmul
-    g_trunk = aten.add.Tensor(mm, mm_2)  # f32[4, 3]  total of trunk  all_defined_declines.py:2  trunk = x.tanh()
+    g_trunk = torch.add(mm, mm_2)  # f32[4, 3]  total of trunk  all_defined_declines.py:2  trunk = x.tanh()
     del mm, mm_2
     tanh_backward = aten.tanh_backward.default(g_trunk, trunk)  # f32[4, 3]  grad_of trunk  all_defined_declines.py:2  trunk = x.tanh()
     del g_trunk, trunk

@@ -14,19 +14,19 @@ def backward(args):
     # exp: f32[2]
     g_cat, g_exp, x, y, exp = args
     args.clear()
-    split_with_sizes = aten.split_with_sizes.default(g_cat, [2, 2])  # (f32[2], f32[2])  grad_of cat  cat_with_a_missing_piece.py:4  return torch.cat([a, b]), b.exp()
+    split_with_sizes = torch.split_with_sizes(g_cat, [2, 2])  # (f32[2], f32[2])  grad_of cat  cat_with_a_missing_piece.py:4  return torch.cat([a, b]), b.exp()
     del g_cat
     item = split_with_sizes[0]  # f32[2]  grad_of cat  cat_with_a_missing_piece.py:4  return torch.cat([a, b]), b.exp()
     item_1 = split_with_sizes[1]  # f32[2]  grad_of cat  cat_with_a_missing_piece.py:4  return torch.cat([a, b]), b.exp()
     del split_with_sizes
-    sin = aten.sin.default(y)  # f32[2]  grad_of b  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
+    sin = torch.sin(y)  # f32[2]  grad_of b  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
     del y
-    neg = aten.neg.default(sin)  # f32[2]  grad_of b  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
+    neg = torch.neg(sin)  # f32[2]  grad_of b  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
     del sin
-    mul_1 = aten.mul.Tensor(item_1, neg)  # f32[2]  grad_of b  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
+    mul_1 = torch.mul(item_1, neg)  # f32[2]  grad_of b  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
     del item_1, neg
-    cos = aten.cos.default(x)  # f32[2]  grad_of a  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
+    cos = torch.cos(x)  # f32[2]  grad_of a  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
     del x
-    mul_2 = aten.mul.Tensor(item, cos)  # f32[2]  grad_of a  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
+    mul_2 = torch.mul(item, cos)  # f32[2]  grad_of a  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
     del item, cos
     return [mul_2, mul_1]

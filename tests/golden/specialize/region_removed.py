@@ -15,12 +15,12 @@ def backward(args):
     # relu: f32[4, 1]
     g_matmul, g_relu, a, b, trunk, relu = args
     args.clear()
-    t_2 = aten.t.default(a)  # f32[2, 3]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
+    t_2 = torch.t(a)  # f32[2, 3]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
     del a
-    mm_2 = aten.mm.default(g_matmul, t_2)  # f32[4, 3]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
+    mm_2 = torch.mm(g_matmul, t_2)  # f32[4, 3]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
     del t_2
-    t_3 = aten.t.default(trunk)  # f32[3, 4]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
-    mm_3 = aten.mm.default(t_3, g_matmul)  # f32[3, 2]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
+    t_3 = torch.t(trunk)  # f32[3, 4]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
+    mm_3 = torch.mm(t_3, g_matmul)  # f32[3, 2]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
     del t_3, g_matmul
     tanh_backward = aten.tanh_backward.default(mm_2, trunk)  # f32[4, 3]  grad_of trunk  region_removed.py:3  trunk = x.tanh()
     del mm_2, trunk

@@ -13,10 +13,10 @@ def backward(args):
     # exp: f32[3]
     g_exp, g_mul, x, exp = args
     args.clear()
-    mul_1 = aten.mul.Tensor(g_mul, 2)  # f32[3]  grad_of mul  sum_loses_a_term.py:4  return y.exp(), y * 2
+    mul_1 = torch.mul(g_mul, 2)  # f32[3]  grad_of mul  sum_loses_a_term.py:4  return y.exp(), y * 2
     del g_mul
-    cos = aten.cos.default(x)  # f32[3]  grad_of y  sum_loses_a_term.py:3  y = x.sin()
+    cos = torch.cos(x)  # f32[3]  grad_of y  sum_loses_a_term.py:3  y = x.sin()
     del x
-    mul_4 = aten.mul.Tensor(mul_1, cos)  # f32[3]  grad_of y  sum_loses_a_term.py:3  y = x.sin()
+    mul_4 = torch.mul(mul_1, cos)  # f32[3]  grad_of y  sum_loses_a_term.py:3  y = x.sin()
     del mul_1, cos
     return [mul_4]

@@ -12,16 +12,16 @@ def backward(args):
     # var_mean_1: f32[2]
     g_getitem, g_var_mean_1, x, var_mean_1 = args
     args.clear()
-    unsqueeze = aten.unsqueeze.default(var_mean_1, 1)  # f32[2, 1]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
+    unsqueeze = torch.unsqueeze(var_mean_1, 1)  # f32[2, 1]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
     del var_mean_1
-    sub = aten.sub.Tensor(x, unsqueeze)  # f32[2, 3]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
+    sub = torch.sub(x, unsqueeze)  # f32[2, 3]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
     del x, unsqueeze
-    unsqueeze_2 = aten.unsqueeze.default(g_getitem, 1)  # f32[2, 1]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
+    unsqueeze_2 = torch.unsqueeze(g_getitem, 1)  # f32[2, 1]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
     del g_getitem
-    mul = aten.mul.Tensor(unsqueeze_2, 2)  # f32[2, 1]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
+    mul = torch.mul(unsqueeze_2, 2)  # f32[2, 1]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
     del unsqueeze_2
-    div_1 = aten.div.Tensor(mul, 2)  # f32[2, 1]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
+    div_1 = torch.div(mul, 2)  # f32[2, 1]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
     del mul
-    mul_1 = aten.mul.Tensor(div_1, sub)  # f32[2, 3]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
+    mul_1 = torch.mul(div_1, sub)  # f32[2, 3]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
     del div_1, sub
     return [mul_1]

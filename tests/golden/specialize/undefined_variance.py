@@ -12,10 +12,10 @@ def backward(args):
     # var_mean_1: f32[2]
     g_getitem, g_var_mean_1, x, var_mean_1 = args
     args.clear()
-    unsqueeze_1 = aten.unsqueeze.default(g_var_mean_1, 1)  # f32[2, 1]  grad_of var_mean  undefined_variance.py:3  return torch.var_mean(x, dim=1)
+    unsqueeze_1 = torch.unsqueeze(g_var_mean_1, 1)  # f32[2, 1]  grad_of var_mean  undefined_variance.py:3  return torch.var_mean(x, dim=1)
     del g_var_mean_1
-    div = aten.div.Tensor(unsqueeze_1, 3)  # f32[2, 1]  grad_of var_mean  undefined_variance.py:3  return torch.var_mean(x, dim=1)
+    div = torch.div(unsqueeze_1, 3)  # f32[2, 1]  grad_of var_mean  undefined_variance.py:3  return torch.var_mean(x, dim=1)
     del unsqueeze_1
-    expand = aten.expand.default(div, [2, 3])  # f32[2, 3]  grad_of var_mean  undefined_variance.py:3  return torch.var_mean(x, dim=1)
+    expand = div.expand([2, 3])  # f32[2, 3]  grad_of var_mean  undefined_variance.py:3  return torch.var_mean(x, dim=1)
     del div
     return [expand]

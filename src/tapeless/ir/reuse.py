@@ -1,0 +1,109 @@
+"""Which calls may write their result into an operand: elementwise work on a value that nobody reads any more.
+
+The graph stays functional; only the text says `a.add_(b)`. Allowed for an operand that this program itself allocated (by an
+operator known to return fresh memory), of the type of the result, no part of which is read later or returned.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from tapeless.ir import graph as ir
+
+aten = torch.ops.aten
+
+IN_PLACE: dict[Any, str] = {
+    aten.add.Tensor: "add_", aten.sub.Tensor: "sub_", aten.mul.Tensor: "mul_", aten.div.Tensor: "div_",
+    aten.addmm.default: "addmm_", aten.neg.default: "neg_", aten.relu.default: "relu_", aten.exp.default: "exp_",
+    aten.tanh.default: "tanh_", aten.sigmoid.default: "sigmoid_", aten.masked_fill.Scalar: "masked_fill_",
+}  # fmt: skip
+
+COMMUTATIVE = (aten.add.Tensor, aten.mul.Tensor)
+
+FRESH_KERNELS = frozenset([
+    aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.sum.dim_IntList, aten.mean.dim,
+    aten.cat.default, aten.stack.default, aten._softmax.default, aten._log_softmax.default,
+    aten._softmax_backward_data.default, aten._log_softmax_backward_data.default, aten.embedding_dense_backward.default,
+    aten.native_layer_norm_backward.default, aten.native_layer_norm.default, aten.native_group_norm.default,
+    aten.native_group_norm_backward.default, aten.native_batch_norm_backward.default,
+    aten._native_batch_norm_legit_functional.default, aten.convolution.default, aten.convolution_backward.default,
+    aten.slice_backward.default, aten.select_backward.default, aten.index_select.default, aten.embedding.default,
+    aten.max_pool2d_with_indices_backward.default, aten.avg_pool2d_backward.default,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default, aten.gelu_backward.default,
+    aten.native_dropout_backward.default, aten.nll_loss_backward.default, aten.index.Tensor, aten.gather.default,
+    aten.index_put.default, aten.scatter_add.default, aten.scatter.value, aten.constant_pad_nd.default, aten.clone.default,
+    aten._to_copy.default, aten.index_add.default, aten.full.default, aten.avg_pool2d.default, aten.cumsum.default,
+])  # fmt: skip
+
+
+NOT_FRESH = frozenset([aten.conj_physical.default, aten.positive.default])  # elementwise, but may return its argument
+
+
+def reusable_operands(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
+    """For each call that may work in place, the operand whose memory it takes."""
+    memory = _Memory(graph)
+    found: dict[fx.Node, fx.Node] = {}
+    for node in ir.calls(graph):
+        operand = next((a for a in _candidates(node) if memory.may_take(node, a)), None)
+        if operand is not None:
+            found[node] = operand
+    return found
+
+
+class _Memory:
+    """Whose memory each value lives in, and when that is read for the last time."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.order = {node: i for i, node in enumerate(graph.nodes)}
+        self.root: dict[fx.Node, fx.Node | None] = {}  # None: not known to be allocated by this program
+        self.shared: set[fx.Node] = set()  # roots that an operator we know nothing about may have returned
+        self.last: dict[fx.Node, int] = {}
+        for node in graph.nodes:
+            self.root[node] = self._root(node)
+        for node, root in self.root.items():
+            if root is not None:
+                self.last[root] = max([self.last.get(root, 0), *(self.order[user] for user in node.users)])
+
+    def _root(self, node: fx.Node) -> fx.Node | None:
+        if node.target is operator.getitem:
+            source: Any = node.args[0]
+            return node if self.root[source] is source else self.root[source]
+        if _is_fresh(node.target):
+            return node
+        roots = [self.root[a] for a in node.all_input_nodes]
+        if len(roots) == 1:
+            return roots[0]  # perhaps a view of its one operand
+        self.shared.update(root for root in roots if root is not None and node.op != "output")
+        return None
+
+    def may_take(self, node: fx.Node, operand: Any) -> bool:
+        """Is `operand` this program's own, whole, of the result's type, and read here for the last time?"""
+        if not isinstance(operand, fx.Node) or self.root.get(operand) is not operand or operand in self.shared:
+            return False
+        if self.last[operand] != self.order[node] or _layout(operand) != _layout(node):
+            return False
+        return all(self.root.get(a) is not operand for a in node.all_input_nodes if a is not operand)
+
+
+def _is_fresh(op: Any) -> bool:
+    if not isinstance(op, OpOverload) or op.namespace != "aten" or op in NOT_FRESH:
+        return False
+    return op in FRESH_KERNELS or torch.Tag.pointwise in op.tags
+
+
+def _candidates(node: fx.Node) -> list[Any]:
+    if node.target not in IN_PLACE or node.kwargs:
+        return []
+    return list(node.args[:2] if node.target in COMMUTATIVE else node.args[:1])
+
+
+def _layout(node: fx.Node) -> Any:
+    val = ir.value(node)
+    if not isinstance(val, torch.Tensor):
+        return None
+    return val.dtype, tuple(map(str, val.shape)), tuple(map(str, val.stride()))
