@@ -87,7 +87,8 @@ class NotDependent(TapelessError, ValueError):
         return (
             f"no output depends differentiably on {', '.join(f'`{n}`' for n in self.names)}\n"
             f"  outputs: {', '.join(self.outputs) or '(none)'}\n"
-            "  Check that the path is not cut by `.detach()`, `no_grad` or an integer operation, or leave it out of `wrt`."
+            "  Check that the path is not cut by `.detach()`, `no_grad` or an integer operation; or leave it out of"
+            " `wrt`."
         )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._dynamo import compiled_autograd
+from torch._dynamo import compiled_autograd, trace_rules
 from torch._dynamo.convert_frame import fullgraph_capture
 from torch._dynamo.exc import TorchDynamoException
 from torch._dynamo.utils import get_metrics_context
@@ -25,6 +26,8 @@ from torch.autograd import forward_ad
 from tapeless.errors import ProgramFailed, Where
 
 without_modes = torch.utils._python_dispatch._disable_current_modes
+
+COMPILER = ("ir", "rules", "differentiate", "specialize", "partition", "backends", "runtime")  # folders that run per call
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 
@@ -201,10 +204,10 @@ def _blaming_the_program() -> Iterator[None]:
     try:
         yield
     except TorchDynamoException as problem:
-        cause = _innermost(problem)
-        if isinstance(cause, TorchDynamoException) or not problem.real_stack:
+        cause, stack = _innermost(problem), getattr(problem, "real_stack", None)
+        if isinstance(cause, TorchDynamoException) or not stack:
             raise
-        frame = problem.real_stack[-1]
+        frame = stack[-1]
         where = Where(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
         raise ProgramFailed(where, f"{type(cause).__name__}: {cause}") from cause
 
@@ -239,6 +242,12 @@ def emission(fake_mode: FakeTensorMode) -> Iterator[None]:
     """Where rules run: on fake tensors, symbolic sizes allowed, without autograd or autocast."""
     with fake_mode, enable_python_dispatcher(), torch.no_grad(), torch._C._DisableAutocast():
         yield
+
+
+def skip_in_dynamo(*paths: str) -> None:
+    """Dynamo must not trace the functions of these files and folders, should it meet them running a backward."""
+    trace_rules.SKIP_DIRS.extend(paths)
+    trace_rules._recompile_re()
 
 
 # -- running -------------------------------------------------------------------------------------------------------
@@ -281,3 +290,6 @@ def custom_op_without_derivative(op: Any) -> bool:
     """Is `op` a `torch.library.custom_op` for which nobody called `register_autograd`?"""
     definition = OPDEFS.get(op.name().split(".")[0])
     return definition is not None and definition._backward_fn is None
+
+
+skip_in_dynamo(__file__, *(str(Path(__file__).parent / stage) for stage in COMPILER))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from torch import fx
@@ -12,6 +14,7 @@ from torch import fx
 from tapeless.ir import text
 
 _COUNTER = itertools.count()
+GENERATED = f"{Path(__file__).parent}/generated"  # where tracebacks say the functions are; there are no such files
 
 
 class Code:
@@ -31,9 +34,10 @@ class Code:
 def compile_graph(graph: fx.Graph, name: str = "forward") -> Callable[[list[Any]], list[Any]]:
     """A function of one list (which it empties) to a list. Tracebacks show the generated lines."""
     source = text.program(graph, name)
-    filename = f"<tapeless {name} {next(_COUNTER)}>"
+    filename = f"{GENERATED}/{name}_{next(_COUNTER)}.py"
     namespace: dict[str, Any] = {}
     exec(compile(source, filename, "exec"), namespace)
     namespace.update(text.constants(graph))  # the tensors themselves: nobody may have changed them since
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    weakref.finalize(namespace[name], linecache.cache.pop, filename, None)
     return namespace[name]

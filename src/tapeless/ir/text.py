@@ -169,10 +169,17 @@ def _last_uses(graph: fx.Graph) -> Dead:
     last: Dead = {}
     seen = set(graph.output_node().all_input_nodes)
     for node in reversed(ir.calls(graph)):
-        dead = [a for a in node.all_input_nodes if a not in seen]
+        if node.target is any_defined:
+            continue  # written as the test of each block it guards
+        dead = [a for a in dict.fromkeys(_reads(node)) if a not in seen]
         if not node.users:
             dead = [*dead, node]
         seen.update(dead)
         if dead:
             last[node] = dead
     return last
+
+
+def _reads(node: fx.Node) -> list[fx.Node]:
+    guard = ir.guard(node)
+    return [*node.all_input_nodes, *(guard.all_input_nodes if guard is not None else ())]

@@ -6,6 +6,7 @@ from tapeless.rules import bilinear as bilinear
 from tapeless.rules import convolution as convolution
 from tapeless.rules import distance as distance
 from tapeless.rules import embedding as embedding
+from tapeless.rules import factorize as factorize
 from tapeless.rules import linalg as linalg
 from tapeless.rules import linear as linear
 from tapeless.rules import loss as loss

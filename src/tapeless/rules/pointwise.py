@@ -143,11 +143,12 @@ zero(
     aten.round.decimals,
     aten.trunc.default,
     aten.sign.default,
-    aten.heaviside.default,
     aten.div.Scalar_mode,
 )
 vjp(aten.frexp.Tensor)(lambda g, out: g[0] / out[1].exp2())
 jvp(aten.frexp.Tensor)(lambda self_t, out: (self_t / out[1].exp2(), None))
+pointwise(aten.heaviside.default, values=lambda g, self: where(self == 0, g, 0))
+zero(aten.heaviside.default, arguments="self")
 pointwise(aten.frac.default, lambda g: g)
 pointwise(aten.fmod.Scalar, lambda g: g)
 pointwise(aten.remainder.Scalar, lambda g: g)

@@ -78,10 +78,14 @@ class _Recorder(TorchDispatchMode):
         self.operators = operators
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if isinstance(func, OpOverload) and any(is_differentiable_type(leaf) for leaf in tree_leaves(args)):
-            if not func._schema.is_mutable and func is not torch.ops.aten.detach.default:
-                self.operators[str(func)] = support(func)
+        if _may_be_captured(func) and any(is_differentiable_type(leaf) for leaf in tree_leaves(args)):
+            self.operators[str(func)] = support(func)
         return func(*args, **(kwargs or {}))
+
+
+def _may_be_captured(func: Any) -> bool:
+    """Captured graphs do not mutate; `detach` is how autograd itself saves results."""
+    return isinstance(func, OpOverload) and not func._schema.is_mutable and func is not torch.ops.aten.detach.default
 
 
 def _recorded(function: Callable[..., Any], operators: dict[str, str]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ def program(args):
     args.clear()
     clone = torch.clone(x)  # f32[2, 3]
     del x
-    mul = torch.mul(clone, w)  # f32[2, 3]  in_place_becomes_pure.py:2  x.mul_(w)
+    mul = clone.mul_(w)  # f32[2, 3]  in_place_becomes_pure.py:2  x.mul_(w)
     del clone, w
     sum_1 = torch.sum(mul, [0])  # f32[3]  in_place_becomes_pure.py:3  return x.sum(0)
     return [mul, sum_1]

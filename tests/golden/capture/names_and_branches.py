@@ -14,7 +14,7 @@ def program(args):
     args.clear()
     hidden = torch.mm(x, w)  # f32[4, 2]  names_and_branches.py:2  hidden = x @ w
     del x, w
-    hidden_1 = torch.relu(hidden)  # f32[4, 2]  names_and_branches.py:4  hidden = hidden.relu()
+    hidden_1 = hidden.relu_()  # f32[4, 2]  names_and_branches.py:4  hidden = hidden.relu()
     del hidden
     softmax = torch._softmax(hidden_1, -1, False)  # f32[4, 2]  names_and_branches.py:5  return {"scores": hidden.softmax(-1), "norm": hidden.norm()}
     norm = aten.linalg_vector_norm.default(hidden_1)  # f32[]  names_and_branches.py:5  return {"scores": hidden.softmax(-1), "norm": hidden.norm()}

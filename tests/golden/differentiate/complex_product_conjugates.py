@@ -14,12 +14,12 @@ def backward(args):
     del y
     clone = torch.clone(_conj)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
     del _conj
-    mul_1 = torch.mul(g_mul, clone)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
+    mul_1 = clone.mul_(g_mul)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
     del clone
     _conj_1 = torch._conj(x)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
     del x
     clone_1 = torch.clone(_conj_1)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
     del _conj_1
-    mul_2 = torch.mul(g_mul, clone_1)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
+    mul_2 = clone_1.mul_(g_mul)  # c64[3]  grad_of mul  complex_product_conjugates.py:2  return x * y
     del g_mul, clone_1
     return [mul_1, mul_2]

@@ -27,6 +27,6 @@ def backward(args):
     del abs_1
     mul = torch.mul(g_autograd_function_apply, lt)  # f32[3]  grad_of custom_function  custom_function.py:14  return Clipped.apply(x * 2)
     del g_autograd_function_apply, lt
-    mul_1 = torch.mul(mul, 2)  # f32[3]  grad_of arg  custom_function.py:14  return Clipped.apply(x * 2)
+    mul_1 = mul.mul_(2)  # f32[3]  grad_of arg  custom_function.py:14  return Clipped.apply(x * 2)
     del mul
     return [mul_1]

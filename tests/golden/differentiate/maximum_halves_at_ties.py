@@ -15,7 +15,7 @@ def backward(args):
     where = torch.where(eq, div, g_maximum)  # f32[3]  grad_of maximum  maximum_halves_at_ties.py:2  return torch.maximum(x, y)
     del eq, div
     lt = torch.lt(x, y)  # bool[3]  grad_of maximum  maximum_halves_at_ties.py:2  return torch.maximum(x, y)
-    masked_fill = torch.masked_fill(where, lt, 0)  # f32[3]  grad_of maximum  maximum_halves_at_ties.py:2  return torch.maximum(x, y)
+    masked_fill = where.masked_fill_(lt, 0)  # f32[3]  grad_of maximum  maximum_halves_at_ties.py:2  return torch.maximum(x, y)
     del where, lt
     eq_1 = torch.eq(x, y)  # bool[3]  grad_of maximum  maximum_halves_at_ties.py:2  return torch.maximum(x, y)
     div_1 = torch.div(g_maximum, 2)  # f32[3]  grad_of maximum  maximum_halves_at_ties.py:2  return torch.maximum(x, y)
@@ -23,6 +23,6 @@ def backward(args):
     del eq_1, div_1, g_maximum
     gt = torch.gt(x, y)  # bool[3]  grad_of maximum  maximum_halves_at_ties.py:2  return torch.maximum(x, y)
     del x, y
-    masked_fill_1 = torch.masked_fill(where_1, gt, 0)  # f32[3]  grad_of maximum  maximum_halves_at_ties.py:2  return torch.maximum(x, y)
+    masked_fill_1 = where_1.masked_fill_(gt, 0)  # f32[3]  grad_of maximum  maximum_halves_at_ties.py:2  return torch.maximum(x, y)
     del where_1, gt
     return [masked_fill, masked_fill_1]

@@ -18,14 +18,14 @@ def backward(args):
     del g_mul
     sin = torch.sin(y)  # f32[3]  grad_of cos  used_twice.py:3  return y * y.cos()
     del y
-    neg = torch.neg(sin)  # f32[3]  grad_of cos  used_twice.py:3  return y * y.cos()
+    neg = sin.neg_()  # f32[3]  grad_of cos  used_twice.py:3  return y * y.cos()
     del sin
-    mul_3 = torch.mul(mul_2, neg)  # f32[3]  grad_of cos  used_twice.py:3  return y * y.cos()
+    mul_3 = mul_2.mul_(neg)  # f32[3]  grad_of cos  used_twice.py:3  return y * y.cos()
     del mul_2, neg
-    g_y = torch.add(mul_1, mul_3)  # f32[3]  total of y  used_twice.py:2  y = x.sin()
+    g_y = mul_1.add_(mul_3)  # f32[3]  total of y  used_twice.py:2  y = x.sin()
     del mul_1, mul_3
     cos_1 = torch.cos(x)  # f32[3]  grad_of y  used_twice.py:2  y = x.sin()
     del x
-    mul_4 = torch.mul(g_y, cos_1)  # f32[3]  grad_of y  used_twice.py:2  y = x.sin()
+    mul_4 = g_y.mul_(cos_1)  # f32[3]  grad_of y  used_twice.py:2  y = x.sin()
     del g_y, cos_1
     return [mul_4]

@@ -21,12 +21,12 @@ def backward(args):
     del split_with_sizes
     sin = torch.sin(y)  # f32[2]  grad_of b  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
     del y
-    neg = torch.neg(sin)  # f32[2]  grad_of b  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
+    neg = sin.neg_()  # f32[2]  grad_of b  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
     del sin
-    mul_1 = torch.mul(item_1, neg)  # f32[2]  grad_of b  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
+    mul_1 = neg.mul_(item_1)  # f32[2]  grad_of b  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
     del item_1, neg
     cos = torch.cos(x)  # f32[2]  grad_of a  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
     del x
-    mul_2 = torch.mul(item, cos)  # f32[2]  grad_of a  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
+    mul_2 = cos.mul_(item)  # f32[2]  grad_of a  cat_with_a_missing_piece.py:3  a, b = x.sin(), y.cos()
     del item, cos
     return [mul_2, mul_1]

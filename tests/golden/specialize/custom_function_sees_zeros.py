@@ -21,8 +21,8 @@ def backward(args):
     g_getitem, g_autograd_function_apply = args
     args.clear()
     full = torch.full([3], 0, dtype=torch.float32, device=device('cpu'), pin_memory=False)  # f32[3]  grad_of custom_function  custom_function_sees_zeros.py:13  return Pair.apply(x)
-    mul = torch.mul(full, 2)  # f32[3]  grad_of custom_function  custom_function_sees_zeros.py:13  return Pair.apply(x)
+    mul = full.mul_(2)  # f32[3]  grad_of custom_function  custom_function_sees_zeros.py:13  return Pair.apply(x)
     del full
-    add = torch.add(g_getitem, mul)  # f32[3]  grad_of custom_function  custom_function_sees_zeros.py:13  return Pair.apply(x)
+    add = mul.add_(g_getitem)  # f32[3]  grad_of custom_function  custom_function_sees_zeros.py:13  return Pair.apply(x)
     del g_getitem, mul
     return [add]

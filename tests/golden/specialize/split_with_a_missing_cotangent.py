@@ -18,7 +18,7 @@ def backward(args):
     del split
     cos_1 = torch.cos(getitem)  # f32[2]  grad_of sin  split_with_a_missing_cotangent.py:4  return a.sin(), b.cos()
     del getitem
-    mul_1 = torch.mul(g_sin, cos_1)  # f32[2]  grad_of sin  split_with_a_missing_cotangent.py:4  return a.sin(), b.cos()
+    mul_1 = cos_1.mul_(g_sin)  # f32[2]  grad_of sin  split_with_a_missing_cotangent.py:4  return a.sin(), b.cos()
     del g_sin, cos_1
     full = torch.full([2], 0, dtype=torch.float32, device=device('cpu'), pin_memory=False)  # f32[2]  grad_of split  split_with_a_missing_cotangent.py:3  a, b = x.split(2)
     cat = torch.cat([mul_1, full])  # f32[4]  grad_of split  split_with_a_missing_cotangent.py:3  a, b = x.split(2)

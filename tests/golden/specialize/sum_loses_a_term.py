@@ -17,6 +17,6 @@ def backward(args):
     del g_mul
     cos = torch.cos(x)  # f32[3]  grad_of y  sum_loses_a_term.py:3  y = x.sin()
     del x
-    mul_4 = torch.mul(mul_1, cos)  # f32[3]  grad_of y  sum_loses_a_term.py:3  y = x.sin()
+    mul_4 = mul_1.mul_(cos)  # f32[3]  grad_of y  sum_loses_a_term.py:3  y = x.sin()
     del mul_1, cos
     return [mul_4]

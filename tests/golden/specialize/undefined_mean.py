@@ -20,8 +20,8 @@ def backward(args):
     del g_getitem
     mul = torch.mul(unsqueeze_2, 2)  # f32[2, 1]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
     del unsqueeze_2
-    div_1 = torch.div(mul, 2)  # f32[2, 1]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
+    div_1 = mul.div_(2)  # f32[2, 1]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
     del mul
-    mul_1 = torch.mul(div_1, sub)  # f32[2, 3]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
+    mul_1 = sub.mul_(div_1)  # f32[2, 3]  grad_of var_mean  undefined_mean.py:3  return torch.var_mean(x, dim=1)
     del div_1, sub
     return [mul_1]
