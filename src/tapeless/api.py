@@ -44,8 +44,9 @@ def differentiate(
     tracked = {name: _tracked(value, name in chosen) for name, value in given.items()}
     args = tuple(tracked[name] for name in names[: len(examples)])
     captured = trace(function, args, {name: tracked[name] for name in keywords})
-    gradient = differentiate_captured(captured, tuple(undefined))
-    _check_dependence(gradient, chosen if wrt is not None else {}, tracked, captured)
+    arguments = [(name, leaf) for name, value in tracked.items() for leaf in tree_leaves(value) if _is_tensor(leaf)]
+    gradient = differentiate_captured(captured, arguments, undefined)
+    _check_dependence(gradient, chosen if wrt is not None else {}, tracked, [leaf for _, leaf in arguments])
     return gradient
 
 
@@ -90,9 +91,13 @@ def _describe(value: Any) -> str:
     return f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else f"{type(value).__name__} {value!r}"
 
 
-def _check_dependence(gradient: Gradient, chosen: dict[str, Any], tracked: dict[str, Any], captured: Any) -> None:
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _check_dependence(gradient: Gradient, chosen: dict[str, Any], tracked: dict[str, Any], leaves: list[Any]) -> None:
     """Every argument the user named gets a gradient from some output."""
-    reached = {id(captured.inputs[i]) for i in gradient.gradient_inputs}
+    reached = {id(leaves[i]) for i in gradient.gradient_inputs if i < len(leaves)}
     missing = [name for name in chosen if not any(id(leaf) in reached for leaf in tree_leaves(tracked[name]))]
     if missing:
         outputs = ir.outputs(gradient.forward.graph)[: gradient.real_outputs]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import fx
 
 from tapeless.backends.python import Code
+from tapeless.errors import BadOption
 from tapeless.ir import graph as ir
 from tapeless.ir import text
 from tapeless.partition.split import Split
@@ -31,6 +32,8 @@ class Gradient:
     @classmethod
     def of(cls, split: Split, undefined: tuple[int, ...] = ()) -> Gradient:
         cotangents = split.cotangent_outputs
+        if unknown := [i for i in undefined if not 0 <= i < split.real_outputs]:
+            raise BadOption(f"undefined={unknown}: the program has {split.real_outputs} outputs, counted from 0")
         missing = [k for k, output in enumerate(cotangents) if output in undefined]
         backward = specialize(split.backward, len(cotangents), missing)
         return cls(split, Code(runnable(split.forward), "forward"), Code(backward, "backward"))

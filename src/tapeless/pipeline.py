@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import fx
 
 from tapeless import torch_internals
@@ -14,7 +16,9 @@ from tapeless.backends.python import compile_graph
 from tapeless.capture.program import Captured, capture
 from tapeless.errors import MissingRule, Unsupported
 from tapeless.gradient import Gradient
+from tapeless.ir import graph as ir
 from tapeless.options import Options
+from tapeless.partition.split import copy_nodes
 from tapeless.runtime import bridge
 from tapeless.runtime.program import Program
 from tapeless.runtime.variant import Signature, differentiate_graph
@@ -59,6 +63,24 @@ def trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         return capture(traced.module, traced.inputs)
 
 
-def differentiate_captured(captured: Captured, undefined: tuple[int, ...] = ()) -> Gradient:
-    """A captured graph → its forward and backward as programs."""
-    return Gradient.of(differentiate_graph(captured.graph, signature(captured)), undefined)
+def differentiate_captured(
+    captured: Captured, arguments: Sequence[tuple[str, torch.Tensor]], undefined: Sequence[int] = ()
+) -> Gradient:
+    """A captured graph → its forward and backward as programs, whose first inputs are the named `arguments`, in order."""
+    asked = signature(captured)
+    known = {id(captured.example(node)): node for node in ir.inputs(captured.graph)}
+    first = [known.get(id(tensor)) or _unused_input(captured.graph, name, tensor) for name, tensor in arguments]
+    order = [*first, *(node for node in known.values() if node not in first)]
+    flags = dict(zip(ir.inputs(captured.graph), asked.wrt, strict=False))
+    graph = copy_nodes(ir.calls(captured.graph), order, ir.outputs(captured.graph))
+    asked = replace(asked, wrt=tuple(flags.get(node, False) for node in order), hidden=(), mutated=())
+    offset = len(captured.convention.mutated_inputs())
+    return Gradient.of(differentiate_graph(graph, asked), tuple(offset + i for i in undefined))
+
+
+def _unused_input(graph: fx.Graph, name: str, tensor: torch.Tensor) -> fx.Node:
+    """An argument that the program never reads is an input of its forward all the same."""
+    with graph.inserting_before(next(iter(graph.nodes))):
+        node = graph.placeholder(name)
+    ir.set_value(node, tensor)
+    return node

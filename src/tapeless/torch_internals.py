@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -238,9 +238,24 @@ def fresh(like: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
+def _data_dependent_sizes(fake_mode: FakeTensorMode) -> Iterator[None]:
+    """`g[mask]` has a size that only the run knows: let it be a symbol."""
+    environment = fake_mode.shape_env
+    if environment is None:
+        yield
+        return
+    settings = environment.settings
+    environment.settings = replace(settings, allow_dynamic_output_shape_ops=True)
+    try:
+        yield
+    finally:
+        environment.settings = settings
+
+
+@contextlib.contextmanager
 def emission(fake_mode: FakeTensorMode) -> Iterator[None]:
-    """Where rules run: on fake tensors, symbolic sizes allowed, without autograd or autocast."""
-    with fake_mode, enable_python_dispatcher(), torch.no_grad(), torch._C._DisableAutocast():
+    """Where rules run: on fake tensors, symbolic and data-dependent sizes allowed, without autograd or autocast."""
+    with _data_dependent_sizes(fake_mode), fake_mode, enable_python_dispatcher(), torch.no_grad(), torch._C._DisableAutocast():
         yield
 
 

@@ -92,7 +92,7 @@ def marked_custom_functions(module: fx.GraphModule) -> Iterator[None]:
 def resolve_markers(graph: fx.Graph) -> None:
     """Markers in the traced graph become `CustomFunction` nodes."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.tapeless.custom_function.default):
-        call = _CALLS[node.args[3]]  # type: ignore[index]
+        call = _CALLS[node.args[3]]
         assert call.function is not None
         node.target = call.function
         node.args = node.args[:3]

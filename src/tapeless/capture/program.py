@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
 
 from tapeless import torch_internals
@@ -13,6 +14,7 @@ from tapeless.capture.custom import marked_custom_functions, resolve_markers
 from tapeless.capture.effects import keep_constants, remove_tokens
 from tapeless.capture.facts import carry_facts
 from tapeless.capture.names import name_values
+from tapeless.ir import graph as ir
 from tapeless.torch_internals import Convention
 
 
@@ -30,7 +32,16 @@ class Captured:
 
     @property
     def wrt(self) -> list[bool]:
-        return self.convention.input_requires_grad()
+        """Per graph input: did the example require a gradient? (A mutated input may, afterwards, without having done so.)"""
+        flags = self.convention.input_requires_grad()
+        examples = map(self.example, ir.inputs(self.graph))
+        return [f and (e is None or e.requires_grad) for f, e in zip(flags, examples, strict=True)]
+
+    def example(self, placeholder: fx.Node) -> torch.Tensor | None:
+        """The example tensor that a graph input stands for, if it is one of the program's own."""
+        index = self.convention.argument_of(placeholder)
+        found = self.inputs[index] if index is not None and index < len(self.inputs) else None
+        return found if isinstance(found, torch.Tensor) else None
 
     @property
     def differentiable(self) -> list[bool]:

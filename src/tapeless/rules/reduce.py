@@ -203,9 +203,9 @@ def _log_sum_from(x, dim):
     return backwards(backwards(x, dim).logcumsumexp(dim), dim)
 
 
-def _weighted(weight, self, out, dim):
-    """exp(xₖ) · Σ over j ≥ k of weightⱼ exp(−yⱼ) for a non-negative weight, by logarithms: nothing overflows."""
-    return (_log_sum_from(weight.log() - out, dim) + self).exp()
+def _weighted(log_weight, self, out, dim):
+    """exp(xₖ) · Σ over j ≥ k of weightⱼ exp(−yⱼ) for a weight given by its logarithm: nothing overflows."""
+    return (_log_sum_from(log_weight - out, dim) + self).exp()
 
 
 @vjp(aten.logcumsumexp.default)
@@ -213,8 +213,9 @@ def logcumsumexp(g, self, dim, out):
     """x̄ₖ = Σ over j ≥ k of ȳⱼ exp(xₖ − yⱼ), the parts of ȳ of either sign apart."""
     x, y = self.conj(), out.conj()
     parts = [(g.real, 1), (g.imag, 1j)] if g.is_complex() else [(g, 1)]
-    signed = [(sign * unit, where(sign * part > 0, sign * part, 0)) for part, unit in parts for sign in (1, -1)]
-    terms = [factor * _weighted(weight, x, y, dim) for factor, weight in signed]
+    none = torch.finfo(out.dtype).min  # the logarithm of nothing, finite so that it can be differentiated again
+    signed = [(s * unit, where(s * part > 0, (s * part).log(), none)) for part, unit in parts for s in (1, -1)]
+    terms = [factor * _weighted(log_weight, x, y, dim) for factor, log_weight in signed]
     return sum(terms[1:], terms[0])
 
 

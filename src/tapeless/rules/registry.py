@@ -76,7 +76,7 @@ def is_nondifferentiable(op: OpOverload) -> bool:
 def vjp(
     *ops: OpOverload, wrt: str | Names | None = None, linear_in: str | Names | tuple[Names, ...] = ()
 ) -> Callable[[Function], Function]:
-    """`@vjp(op)`: how cotangents of the result become gradients of the arguments `wrt` (default: every tensor argument).
+    """`@vjp(op)`: how cotangents of the result become gradients of the arguments `wrt` (default: every tensor).
 
     `linear_in` names arguments the operator is linear in, without making a rule of that: a backward kernel is linear in
     its `grad_output`, and that is enough for structural zeros to pass through it. Several groups may be named: a
@@ -95,7 +95,7 @@ def vjp(
 
 
 def linear(*ops: OpOverload, wrt: str | Names | None = None) -> Callable[[Function], Function]:
-    """`@linear(op)`: the operator is jointly linear in `wrt` (default: every tensor argument); the function is its transpose."""
+    """`@linear(op)`: it is jointly linear in `wrt` (default: every tensor argument); the function is its transpose."""
 
     def declare(function: Function) -> Function:
         for op in ops:
@@ -127,10 +127,11 @@ def bilinear(*ops: OpOverload, wrt: Names | None = None) -> Callable[[Function],
 def pointwise(
     op: OpOverload, derivative: Function | None = None, /, *, linear_in: str | Names = (), **partials: Function
 ) -> None:
-    """`pointwise(op, lambda out: …)`: elementwise; the derivative by the first tensor argument, or one per argument name.
+    """`pointwise(op, lambda out: …)`: elementwise; the derivative by the first tensor argument, or one per name.
 
-    The gradient is g ⊙ conj(derivative); the tangent is the sum of derivative ⊙ tangent. A function that names `g` is that
-    product itself: `lambda g, self: …`, for a fused kernel, a quotient, or a choice between g and 0. `linear_in` as in `vjp`.
+    The gradient is g ⊙ conj(derivative); the tangent is the sum of derivative ⊙ tangent. A function that names `g` is
+    that product itself: `lambda g, self: …`, for a fused kernel, a quotient, or a choice between g and 0. `linear_in`
+    as in `vjp`.
     """
     if derivative is not None:
         partials = {tensor_arguments(op)[0]: derivative}
@@ -166,7 +167,7 @@ def zero(*ops: OpOverload, arguments: str | Names = ()) -> None:
 
 
 def nondifferentiable(*ops: OpOverload, arguments: str | Names = ()) -> None:
-    """The operator has no derivative; or, with `arguments`, no derivative in these (its other arguments account for them)."""
+    """It has no derivative; or, with `arguments`, no derivative in these (its other arguments account for them)."""
     if not arguments:
         NONDIFFERENTIABLE.update(ops)
         return

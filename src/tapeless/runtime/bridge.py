@@ -110,10 +110,14 @@ class Bridge(torch.autograd.Function):
         args = [*ctx.args, *(t for t in tangents[2:] if isinstance(t, torch.Tensor))]
         requires_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
         found = run(ctx.program.tangent(given, requires_grad), args)
-        return tuple(
-            t if t is not None or kind is None else torch.zeros(kind[0], dtype=kind[1], device=kind[2])
-            for t, kind in zip(found, ctx.results, strict=True)
-        )
+        return tuple(_tangent(t, kind) for t, kind in zip(found, ctx.results, strict=True))
+
+
+def _tangent(found: Any, kind: tuple[Any, ...] | None) -> Any:
+    """None for an output that carries no tangent, a tensor for one that does."""
+    if kind is None or found is not None:
+        return None if kind is None else found
+    return torch.zeros(kind[0], dtype=kind[1], device=kind[2])
 
 
 def _type_of(out: Any, index: int, variant: Variant) -> tuple[Any, ...] | None:

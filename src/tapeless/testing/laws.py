@@ -174,7 +174,7 @@ def _difference(call: Call, rule: Rule, step: float = 1e-6) -> Any:
     below, out, above = (_at(call, named, direction, t) for t in (-step, 0.0, step))
     tangents = []
     for alive, low, here, high in zip(live, _outputs(below), _outputs(out), _outputs(above), strict=True):
-        if alive and not (low.shape == high.shape and _smooth((here - low) / step, (high - here) / step)):
+        if alive and not _smooth(low, here, high, step):
             return None
         tangents.append((high - low) / (2 * step) if alive else None)
     return named, direction, out, tangents
@@ -188,11 +188,13 @@ def _at(call: Call, named: dict[str, Any], direction: dict[str, Any], step: floa
         return call_by_name(call.op, {**named, **{n: tree_map(moved, named[n], v) for n, v in direction.items()}})
 
 
-def _smooth(left: torch.Tensor, right: torch.Tensor) -> bool:
-    finite = bool(left.isfinite().all() and right.isfinite().all())
-    double = left.dtype in (torch.float64, torch.complex128)
-    steep = left.numel() > 0 and bool(left.abs().max() > 1e5)  # of a jump
-    return double and finite and not steep and torch.allclose(left, right, rtol=1e-2, atol=1e-2)
+def _smooth(low: torch.Tensor, here: torch.Tensor, high: torch.Tensor, step: float) -> bool:
+    """Whether the differences on both sides agree, are finite and not those of a jump."""
+    if low.shape != high.shape or here.dtype not in (torch.float64, torch.complex128):
+        return False
+    left, right = (here - low) / step, (high - here) / step
+    steep = left.numel() > 0 and not bool(left.abs().max() < 1e5)
+    return not steep and torch.allclose(left, right, rtol=1e-2, atol=1e-2)
 
 
 def _movable(value: Any) -> bool:
