@@ -19,7 +19,7 @@ Wrt = int | str | Sequence[int | str] | None
 
 
 def compile(model: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """`torch.compile(model, backend="tapeless")`, with Tapeless' options as keywords; torch.compile's own are passed on."""
+    """`torch.compile(model, backend="tapeless")`, Tapeless' options as keywords; torch.compile's own are passed on."""
     Options.parse({k: v for k, v in options.items() if k not in _TORCH_COMPILE})
     ours = {k: v for k, v in options.items() if k not in _TORCH_COMPILE}
     theirs = {k: v for k, v in options.items() if k in _TORCH_COMPILE}

@@ -20,7 +20,7 @@ class Gradient:
     """What `differentiate` returns.
 
     forward:   inputs → `real_outputs` outputs, then the temporaries saved for the backward
-    backward:  cotangents of the outputs `cotangent_outputs`, then the captures → gradients of the inputs `gradient_inputs`
+    backward:  cotangents of the outputs `cotangent_outputs`, captures → gradients of the inputs `gradient_inputs`
 
     Captures are inputs of the forward (`captured_inputs`), then outputs of it (`captured_outputs`).
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,8 +18,7 @@ from tapeless.gradient import Gradient
 from tapeless.ir import graph as ir
 from tapeless.options import Options
 from tapeless.partition.split import copy_nodes
-from tapeless.runtime import bridge
-from tapeless.runtime.program import Program
+from tapeless.runtime.stages import runnable_program
 from tapeless.runtime.variant import Signature, differentiate_graph
 
 
@@ -40,7 +38,7 @@ def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Ca
 
 def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
     """The captured graph with its derivative, callable under autograd."""
-    return partial(bridge.run, Program(captured.graph, signature(captured), options.variants))
+    return runnable_program(captured.graph, signature(captured), options.variants)
 
 
 def signature(captured: Captured) -> Signature:
@@ -66,7 +64,7 @@ def trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 def differentiate_captured(
     captured: Captured, arguments: Sequence[tuple[str, torch.Tensor]], undefined: Sequence[int] = ()
 ) -> Gradient:
-    """A captured graph → its forward and backward as programs, whose first inputs are the named `arguments`, in order."""
+    """A captured graph → its forward and backward as programs; their first inputs are `arguments`, in order."""
     asked = signature(captured)
     known = {id(captured.example(node)): node for node in ir.inputs(captured.graph)}
     first = [known.get(id(tensor)) or _unused_input(captured.graph, name, tensor) for name, tensor in arguments]

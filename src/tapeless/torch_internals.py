@@ -1,4 +1,7 @@
-"""The only door to private torch. Each function says what it relies on; tests/test_torch_internals.py fails clearly when it moves."""
+"""The only door to private torch. Each function says what it relies on.
+
+tests/test_torch_internals.py fails clearly when that moves.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,15 @@ from tapeless.errors import ProgramFailed, Where
 
 without_modes = torch.utils._python_dispatch._disable_current_modes
 
-COMPILER = ("ir", "rules", "differentiate", "specialize", "partition", "backends", "runtime")  # folders that run per call
+COMPILER = (
+    "ir",
+    "rules",
+    "differentiate",
+    "specialize",
+    "partition",
+    "backends",
+    "runtime",
+)  # folders that run per call
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 
@@ -39,8 +50,8 @@ Boxed = Callable[[list[Any]], Sequence[Any]]
 class Convention:
     """How the captured graph is called, and how its results become what the user's program returns.
 
-    AOTAutograd's view and mutation metadata with its runtime wrappers: duplicate and overlapping inputs, input mutation,
-    outputs that alias inputs or each other.
+    AOTAutograd's view and mutation metadata with its runtime wrappers: duplicate and overlapping inputs, input
+    mutation, outputs that alias inputs or each other.
     """
 
     state: Any
@@ -62,7 +73,7 @@ class Convention:
         return [bool(info.requires_grad) for info in self.state.fw_metadata.input_info]
 
     def hidden_outputs(self) -> list[int]:
-        """Graph outputs that alias an input or another output: autograd must not see them, the wrappers rebuild them."""
+        """Graph outputs that alias an input or another output: hidden from autograd, rebuilt by the wrappers."""
         meta = self.state.fw_metadata
         mutated = meta.mutated_inp_runtime_indices
         metadata_only = [
@@ -114,7 +125,7 @@ def _hiding(function: Boxed, hidden: list[int]) -> Boxed:
 
 
 def capture_forward(module: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphModule, Convention]:
-    """The module's forward as a functional ATen graph in AOTAutograd's training convention, without tracing a joint graph.
+    """The module's forward as a functional ATen graph in AOTAutograd's training convention; no joint graph is traced.
 
     Relies on stage 1 of AOTAutograd: its metadata pass runs in grad mode (so operators are those of training), and
     `aot_dispatch_autograd_graph` is replaced, while it runs, by one that traces the forward alone.
@@ -169,7 +180,7 @@ class TracedFunction:
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
-        """What capture needs around it outside a `torch.compile` call: the fake mode and the shapes that Dynamo chose."""
+        """What capture needs around it outside `torch.compile`: the fake mode and the shapes that Dynamo chose."""
         context = TracingContext(self.output.backend_input.fake_mode)
         context.tensor_to_context = self.output.backend_input.tensor_to_context
         with tracing(context):
@@ -255,7 +266,13 @@ def _data_dependent_sizes(fake_mode: FakeTensorMode) -> Iterator[None]:
 @contextlib.contextmanager
 def emission(fake_mode: FakeTensorMode) -> Iterator[None]:
     """Where rules run: on fake tensors, symbolic and data-dependent sizes allowed, without autograd or autocast."""
-    with _data_dependent_sizes(fake_mode), fake_mode, enable_python_dispatcher(), torch.no_grad(), torch._C._DisableAutocast():
+    with (
+        _data_dependent_sizes(fake_mode),
+        fake_mode,
+        enable_python_dispatcher(),
+        torch.no_grad(),
+        torch._C._DisableAutocast(),
+    ):
         yield
 
 

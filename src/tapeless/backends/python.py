@@ -1,4 +1,4 @@
-"""Backend `python`: the generated source, compiled. It exists milliseconds after capture, and it is what gets printed."""
+"""Backend `python`: the generated source, compiled. It exists milliseconds after capture, and is what gets printed."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tapeless.torch_internals import Convention
 
 
 def name_values(graph: fx.Graph, source: fx.Graph, convention: Convention) -> None:
-    """Name inputs after what Dynamo says they are, and the last ATen node of each Dynamo node after the user's variable."""
+    """Name inputs as Dynamo does, and the last ATen node of each Dynamo node after the user's variable."""
     arguments = ir.inputs(source)
     for placeholder in ir.inputs(graph):
         index = convention.argument_of(placeholder)

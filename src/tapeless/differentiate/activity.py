@@ -12,7 +12,7 @@ from tapeless.rules.registry import is_nondifferentiable
 
 
 def active_nodes(graph: fx.Graph, wrt: Iterable[fx.Node]) -> dict[fx.Node, fx.Node]:
-    """Every value that depends differentiably on `wrt`, with the input it depends on (the first, for error messages)."""
+    """Every value that depends differentiably on `wrt`, with the first input it depends on (for error messages)."""
     active = {node: node for node in wrt if ir.is_differentiable_type(ir.value(node))}
     for node in ir.calls(graph):
         source = next((active[a] for a in node.all_input_nodes if a in active), None)

@@ -68,7 +68,7 @@ def _gradients(op: OpOverload, wanted: list[str], values: dict[str, Any]) -> dic
 
 
 def _cotangents(emitter: Emitter, node: fx.Node, g: Any) -> Any:
-    """What a rule gets as `g`: for several outputs a tuple, structural zeros where nothing arrived, None for integers."""
+    """What a rule gets as `g`: for several outputs a tuple; Zero where nothing arrived, None for integers."""
     val = ir.value(node)
     if isinstance(val, torch.Tensor):
         return g

@@ -158,7 +158,9 @@ class _SingleVjp:
             emitter.bind(ir.value(call), call)
             g = {i: ir.value(slot) for i, slot in slots.items()}
             found = self._pull_back(emitter, call, g, {self.copies[a] for a in active})
-            self.graph.output([emitter.node(found[self.copies[a]]) if self.copies[a] in found else None for a in active])
+            self.graph.output(
+                [emitter.node(found[self.copies[a]]) if self.copies[a] in found else None for a in active]
+            )
         self.cotangents = list(slots.values())
 
     def _pull_back(self, emitter: Emitter, call: fx.Node, g: Any, active: set[fx.Node]) -> dict[fx.Node, Any]:

@@ -14,10 +14,10 @@ from tapeless import torch_internals
 from tapeless.differentiate.activity import active_nodes
 from tapeless.differentiate.apply import pull_back, result_is_zero
 from tapeless.errors import MissingRule
-from tapeless.rules.traced import Untraceable
 from tapeless.ir import graph as ir
 from tapeless.ir.custom import CustomFunction
 from tapeless.ir.emit import Emitter
+from tapeless.rules.traced import Untraceable
 
 
 @dataclass
@@ -94,7 +94,7 @@ def _report(missing: Missing, active: Any) -> None:
 
 
 def _cotangent_inputs(emitter: Emitter, inputs: Any, outputs: Any, reached: Sequence[bool]) -> list[fx.Node | None]:
-    """One new input per output that a cotangent can reach, of the type of the output, contiguous as its gradient will be."""
+    """One new input per output that a cotangent can reach, of the output's type, contiguous as its gradient will be."""
     found: list[fx.Node | None] = []
     with emitter.graph.inserting_after(inputs[-1]):
         for output, has in zip(outputs, reached, strict=True):

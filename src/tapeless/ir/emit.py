@@ -1,10 +1,10 @@
 """Emission: run plain torch code on the values of a graph, get nodes.
 
-An `Emitter` is a dispatch mode. Rules are called with the fake tensors of graph nodes; every ATen call they make becomes a
-node. A value may also be a *structural zero*: a fake tensor that stands for "nobody sent this". Calls that are linear in
-it are zero again and leave no node, sums forward their other operand, and only what knows nothing about zeros sees one
-filled in. The same mechanism specialises a finished graph (specialize/rewrite.py), so there is one transfer table: the
-declarations of the rules.
+An `Emitter` is a dispatch mode. Rules are called with the fake tensors of graph nodes; every ATen call they make
+becomes a node. A value may also be a *structural zero*: a fake tensor that stands for "nobody sent this". Calls that
+are linear in it are zero again and leave no node, sums forward their other operand, and only what knows nothing about
+zeros sees one filled in. The same mechanism specialises a finished graph (specialize/rewrite.py), so there is one
+transfer table: the declarations of the rules.
 """
 
 from __future__ import annotations
@@ -183,7 +183,9 @@ class Emitter(TorchDispatchMode):
         if self.is_zero(a) and not isinstance(b, torch.Tensor):
             return None
         with self:
-            other = b * (SUMS[op] * alpha) if self.is_zero(a) and SUMS[op] * alpha != 1 else (b if self.is_zero(a) else a)
+            other = (
+                b * (SUMS[op] * alpha) if self.is_zero(a) and SUMS[op] * alpha != 1 else (b if self.is_zero(a) else a)
+            )
             return _as_type_of(other, val)
 
     def _untransposed(self, val: torch.Tensor) -> torch.Tensor | None:

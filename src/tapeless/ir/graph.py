@@ -1,10 +1,10 @@
 """The vocabulary: a typed view of `torch.fx` graphs.
 
-A graph is a functional ATen program. Placeholders are its inputs, the output node holds a flat list. What a node's value
-looks like stands in `node.meta["val"]` (a fake tensor, a symbolic integer, or a tuple of those), where the user wrote it
-in `node.meta["stack_trace"]`, which `grad_of` region it belongs to in `node.meta["region"]`, whose cotangents it adds up in
-`node.meta["total_of"]`, and the runtime test it stands under in `node.meta["guard"]`: these keys are read and written here
-only.
+A graph is a functional ATen program. Placeholders are its inputs, the output node holds a flat list. What a node's
+value looks like stands in `node.meta["val"]` (a fake tensor, a symbolic integer, or a tuple of those), where the user
+wrote it in `node.meta["stack_trace"]`, which `grad_of` region it belongs to in `node.meta["region"]`, whose
+cotangents it adds up in `node.meta["total_of"]`, and the runtime test it stands under in `node.meta["guard"]`: these
+keys are read and written here only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tapeless.errors import Where
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """`grad_of`: the backward of one forward operator. Linear in its cotangents: all undefined in ⇒ all undefined out."""
+    """`grad_of`: one forward operator's backward. Linear in its cotangents: all undefined in ⇒ all undefined out."""
 
     forward: str  # name of the forward value
     op: str

@@ -1,7 +1,7 @@
 """Which calls may write their result into an operand: elementwise work on a value that nobody reads any more.
 
-The graph stays functional; only the text says `a.add_(b)`. Allowed for an operand that this program itself allocated (by an
-operator known to return fresh memory), of the type of the result, no part of which is read later or returned.
+The graph stays functional; only the text says `a.add_(b)`. Allowed for an operand that this program itself allocated
+(by an operator known to return fresh memory), of the type of the result, no part of which is read later or returned.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How a call of an ATen overload is written: `torch.mm(a, b)` where that is the very same call, else `aten.mm.default(a, b)`.
+"""How an ATen call is written: `torch.mm(a, b)` where that is the very same call, else `aten.mm.default(a, b)`.
 
-Torch's own Python bindings parse arguments two to three times faster than a call through `torch.ops`, and they are what
-people read and write. But `torch.f(…)` chooses an overload by looking at its arguments, so the short spelling is used only
-after it was tried on the node's fake tensors and seen to arrive at exactly this overload with exactly these arguments.
+Torch's own Python bindings parse arguments two to three times faster than a call through `torch.ops`, and they are
+what people read and write. But `torch.f(…)` chooses an overload by looking at its arguments, so the short spelling is
+used only after it was tried on the node's fake tensors and seen to arrive at exactly this overload with exactly these
+arguments.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def _find(node: fx.Node, op: OpOverload) -> str | None:
     name = op.overloadpacket.__name__
     args, kwargs = tree_map_only(fx.Node, lambda n: n.meta.get("val"), (node.args, node.kwargs))
     function, method = getattr(torch, name, None), getattr(torch.Tensor, name, None)
-    if isinstance(function, types.BuiltinFunctionType | types.BuiltinMethodType) and _is_same(function, op, args, kwargs):
+    if isinstance(function, types.BuiltinFunctionType | types.BuiltinMethodType) and _is_same(
+        function, op, args, kwargs
+    ):
         return f"torch.{name}"
     if isinstance(method, types.MethodDescriptorType) and node.args and _is_same(method, op, args, kwargs):
         return f".{name}"

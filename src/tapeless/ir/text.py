@@ -1,4 +1,4 @@
-"""Graph → readable Python. One printer for the python backend, goldens, errors and docs: what is printed is what runs."""
+"""Graph → readable Python. One printer for the backend, goldens, errors and docs: what is printed is what runs."""
 
 from __future__ import annotations
 

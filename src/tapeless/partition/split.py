@@ -1,7 +1,8 @@
 """Joint graph → forward and backward, and what passes between them.
 
-Everything the backward reads from the forward is saved, except what costs nothing to derive again: views (a view keeps its
-whole storage alive, so saving its base is never dearer) and what the user marked for recomputation (`checkpoint`).
+Everything the backward reads from the forward is saved, except what costs nothing to derive again: views (a view
+keeps its whole storage alive, so saving its base is never dearer) and what the user marked for recomputation
+(`checkpoint`).
 """
 
 from __future__ import annotations

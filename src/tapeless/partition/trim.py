@@ -12,7 +12,7 @@ from tapeless.specialize.rewrite import specialize
 
 
 def trim(parts: Split, defined: tuple[bool, ...]) -> Split | None:
-    """`parts` for calls in which only the outputs `defined` receive cotangents; None if all captures are needed still."""
+    """`parts` for calls in which only the outputs `defined` get cotangents; None if all captures are needed still."""
     count = len(parts.cotangent_outputs)
     undefined = [k for k, output in enumerate(parts.cotangent_outputs) if not defined[output]]
     backward = specialize(parts.backward, count, undefined)

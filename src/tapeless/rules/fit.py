@@ -37,7 +37,7 @@ def sum_to(gradient: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
 
 
 def same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Of two shapes one of which broadcasts to the other: are they the same? Asks no more of symbolic sizes than that."""
+    """Two shapes, one broadcasts to the other: are they the same? Asks no more of symbolic sizes than that."""
     return len(a) == len(b) and all(is_one(m) == is_one(n) for m, n in zip(a, b, strict=True))
 
 

@@ -1,9 +1,9 @@
 """What is known about each ATen operator: how it carries gradients, tangents and structural zeros.
 
-A rule is ordinary PyTorch. Its parameters are the operator's schema names, plus `g` (cotangent of the output, a tuple if
-there are several outputs) and `out` (the result); what it names is what is saved for the backward, and a last `**how`
-takes the operator's remaining settings (arguments that are no tensors). Run on tensors it computes, run on the fake
-tensors of an `Emitter` it writes graph nodes.
+A rule is ordinary PyTorch. Its parameters are the operator's schema names, plus `g` (cotangent of the output, a tuple
+if there are several outputs) and `out` (the result); what it names is what is saved for the backward, and a last
+`**how` takes the operator's remaining settings (arguments that are no tensors). Run on tensors it computes, run on
+the fake tensors of an `Emitter` it writes graph nodes.
 
 Say the strongest true thing, once:
 

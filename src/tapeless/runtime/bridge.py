@@ -1,8 +1,8 @@
 """The bridge to `torch.autograd`: leaves undefined gradients undefined, works to any order.
 
-Captured temporaries are outputs of the forward, so they have cotangents of their own. At first order nobody sends those and
-the backward does not know them; under `create_graph=True` the backward is itself such a program, its gradients flow back
-into the temporaries, and that is all it takes for derivatives of any order.
+Captured temporaries are outputs of the forward, so they have cotangents of their own. At first order nobody sends
+those and the backward does not know them; under `create_graph=True` the backward is itself such a program, its
+gradients flow back into the temporaries, and that is all it takes for derivatives of any order.
 """
 
 from __future__ import annotations
@@ -102,7 +102,6 @@ class Bridge(torch.autograd.Function):
             with torch_internals.without_autocast():
                 return None, None, *backward.spread(backward.run(args))
         return None, None, *backward.spread(backward.run(args))
-
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:

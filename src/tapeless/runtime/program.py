@@ -1,8 +1,8 @@
 """A differentiated graph that runs: which forward to take, which backward to answer with.
 
 The first backward of a call site tells which cotangents arrive. If the forward can save less for that mask, a trimmed
-variant takes over; should another mask arrive after all, the call is answered rightly at once, by running the full forward
-again from the inputs (random numbers replayed), and the program grows more patient before it trims again.
+variant takes over; should another mask arrive after all, the call is answered rightly at once, by running the full
+forward again from the inputs (random numbers replayed), and the program grows more patient before it trims again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Recent(OrderedDict[Any, T]):
 
 @dataclass
 class Profile:
-    """Which cotangents arrived, and what was made of it. Plain counters: a lost update costs a guess, never a gradient."""
+    """Which cotangents arrived, what was made of it. Plain counters: a lost update costs a guess, never a gradient."""
 
     mask: Mask | None = None
     streak: int = 0

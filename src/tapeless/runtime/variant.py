@@ -58,7 +58,7 @@ class Backward:
 
 
 class Variant:
-    """A forward with what it saves. `parts` is its derivative at first order, `full` with cotangents of temporaries too."""
+    """A forward and what it saves. `parts`: its derivative at first order; `full`: with cotangents of temporaries too."""
 
     def __init__(self, parts: Split, signature: Signature, expected: Mask | None = None) -> None:
         self.parts, self.signature = parts, signature
@@ -89,7 +89,7 @@ class Variant:
         return all(e or not m for e, m in zip(self.expected, mask, strict=False))
 
     def specialized(self, mask: Mask, wanted: Mask | None = None) -> Backward:
-        """The backward for cotangents defined as in `mask` (per output of the forward), giving the gradients `wanted`."""
+        """The backward for cotangents defined as in `mask` (per forward output), giving the gradients `wanted`."""
         parts = self.parts if not any(mask[self.parts.real_outputs :]) else self.full
         undefined = [k for k, i in enumerate(parts.cotangent_outputs) if not mask[i]]
         unwanted = [] if wanted is None else [k for k, i in enumerate(parts.gradient_inputs) if not wanted[i]]
@@ -123,7 +123,7 @@ def differentiate_graph(graph: fx.Graph, signature: Signature) -> Split:
 
 
 def runnable(forward: fx.Graph) -> fx.Graph:
-    """The forward as it runs: custom functions inlined, and no tensor returned twice (autograd gives each one history)."""
+    """The forward as it runs: custom functions inlined, no tensor returned twice (autograd gives each one history)."""
     graph = inline_custom(copy_graph(forward))
     seen: set[fx.Node] = set()
     results = []

@@ -1,8 +1,8 @@
 """lower_grad_of(backward): what stays undecided becomes a runtime test on the cotangents.
 
-Each region that depends on a cotangent gets a condition, "is any of its cotangents defined?", which the printer writes as a
-plain `if`. Inside, a cotangent that is missing beside one that arrived is filled in. So one program is right for every
-pattern of None.
+Each region that depends on a cotangent gets a condition, "is any of its cotangents defined?", which the printer
+writes as a plain `if`. Inside, a cotangent that is missing beside one that arrived is filled in. So one program is
+right for every pattern of None.
 """
 
 from __future__ import annotations

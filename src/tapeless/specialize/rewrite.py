@@ -1,9 +1,10 @@
 """specialize(backward, undefined): the backward that is left when some cotangents never arrive.
 
-The graph is replayed through an Emitter in which the undefined cotangents are structural zeros. Nodes that no zero reaches
-are copied as they stand. A region none of whose cotangents is defined vanishes whatever stands inside: a vjp is linear. In a
-region with some, a zero removes what is linear in it, lets sums forward their other operand, and is filled in only for
-operators that know nothing of zeros. Then dead code goes, and with it the captures nobody reads any more.
+The graph is replayed through an Emitter in which the undefined cotangents are structural zeros. Nodes that no zero
+reaches are copied as they stand. A region none of whose cotangents is defined vanishes whatever stands inside: a vjp
+is linear. In a region with some, a zero removes what is linear in it, lets sums forward their other operand, and is
+filled in only for operators that know nothing of zeros. Then dead code goes, and with it the captures nobody reads
+any more.
 """
 
 from __future__ import annotations
@@ -20,9 +21,8 @@ from tapeless import torch_internals
 from tapeless.differentiate.apply import result_is_zero
 from tapeless.ir import graph as ir
 from tapeless.ir.emit import Emitter
-from tapeless.ir.ops import accumulate
 from tapeless.ir.narrow import narrow
-from tapeless.specialize.fuse import fuse_accumulation
+from tapeless.ir.ops import accumulate
 from tapeless.specialize.regions import RegionCotangents, region_cotangents
 
 aten = torch.ops.aten
@@ -33,8 +33,9 @@ def specialize(
 ) -> fx.Graph:
     """`backward` for calls in which the inputs `undefined` are None and the outputs `unwanted` are not asked for.
 
-    The first `cotangents` inputs are cotangents, `undefined` are among them. Inputs and outputs keep their positions: an input that is not read any more stays as an unused placeholder, an output
-    that is structurally zero or unwanted becomes None.
+    The first `cotangents` inputs are cotangents, `undefined` are among them. Inputs and outputs keep their positions:
+    an input that is not read any more stays as an unused placeholder, an output that is structurally zero or unwanted
+    becomes None.
     """
     replay = _Replay(region_cotangents(backward, ir.inputs(backward)[:cotangents]))
     fakes = [ir.value(node) for node in ir.inputs(backward)]
@@ -46,7 +47,7 @@ def specialize(
         results = [None if i in unwanted else replay.result(r) for i, r in enumerate(ir.outputs(backward))]
     replay.graph.output(results)
     replay.graph.eliminate_dead_code()
-    return fuse_accumulation(narrow(replay.graph))
+    return narrow(replay.graph)
 
 
 def _may_use_zeros(node: fx.Node) -> bool:
