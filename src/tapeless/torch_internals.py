@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -25,10 +25,11 @@ from torch._guards import TracingContext, tracing
 from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tapeless.errors import ProgramFailed, Where
 
-without_modes = torch.utils._python_dispatch._disable_current_modes
+without_modes = _disable_current_modes
 
 COMPILER = (
     "ir",
@@ -156,7 +157,7 @@ def _dispatch_forward_graph(flat_fn: Any, flat_args: Any, descriptions: Any, con
 
     @graph_capture_wrappers.simple_wraps(flat_fn)
     def forward(*args: Any) -> Any:
-        (outs, _mask), (out_descriptions, _) = prepared(*args)
+        (outs, _mask), (out_descriptions, _) = cast(Any, prepared(*args))
         return list(outs), list(out_descriptions)
 
     tracing = graph_capture._prepare_graph_capture_tracing(
@@ -226,6 +227,9 @@ def _blaming_the_program() -> Iterator[None]:
 def _innermost(problem: BaseException) -> BaseException:
     inner = problem.__cause__ or problem.__context__
     return problem if inner is None else _innermost(inner)
+
+
+set_grad_enabled = torch._C._set_grad_enabled  # how Dynamo writes the start and the end of a `no_grad` region
 
 
 autograd_function_apply = torch.ops.higher_order.autograd_function_apply  # how Dynamo hands over a custom Function

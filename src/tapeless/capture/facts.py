@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-SET_GRAD = torch._C._set_grad_enabled
+from tapeless.torch_internals import set_grad_enabled
 
 
 def carry_facts(module: fx.GraphModule) -> None:
@@ -21,7 +21,7 @@ def carry_facts(module: fx.GraphModule) -> None:
 def _tag(graph: fx.Graph) -> None:
     enabled = True
     for node in graph.nodes:
-        if node.target is SET_GRAD:
+        if node.target is set_grad_enabled:
             enabled = bool(node.args[0])
         cut = not enabled or _is_detach(node)
         node.meta["custom"] = {

@@ -32,7 +32,7 @@ class Captured:
 
     @property
     def wrt(self) -> list[bool]:
-        """Per graph input: did the example require a gradient? (A mutated input may afterwards without having done so.)"""
+        """Per graph input: did the example require a gradient? (A mutated input may do so only afterwards.)"""
         flags = self.convention.input_requires_grad()
         examples = map(self.example, ir.inputs(self.graph))
         return [f and (e is None or e.requires_grad) for f, e in zip(flags, examples, strict=True)]

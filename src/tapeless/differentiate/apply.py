@@ -49,13 +49,13 @@ def _pull_back_operator(emitter: Emitter, node: fx.Node, op: Any, g: Any, active
 def _pull_back_custom(emitter: Emitter, node: fx.Node, custom: CustomFunction, g: Any, active: Any) -> Iterator[Pair]:
     """The user's own backward, on cotangents that are all defined: nothing says that it is linear."""
     _, arguments, saved = node.args
-    filled = [emitter.defined(element) for element in _cotangents(emitter, node, g)]
+    filled = [None if element is None else emitter.defined(element) for element in _cotangents(emitter, node, g)]
     inputs = [*custom.cotangents(filled), *custom.saved([ir.value(s) for s in saved])]  # type: ignore[union-attr]
     module = functional_graph(fx.Interpreter(custom.backward).run, inputs)
     found = fx.Interpreter(module).run(*inputs)
     gradients_of_tensors = [grad for grad, keep in zip(found, custom.tensor_arguments, strict=True) if keep]
     for argument, gradient in zip(arguments, gradients_of_tensors, strict=True):  # type: ignore[arg-type]
-        yield from _pairs(argument, fit(gradient, ir.value(argument)), active)  # type: ignore[arg-type]
+        yield from _pairs(argument, fit(gradient, ir.value(argument)), active)
 
 
 def _gradients(op: OpOverload, wanted: list[str], values: dict[str, Any]) -> dict[str, Any]:

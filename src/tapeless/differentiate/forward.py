@@ -167,5 +167,5 @@ class _SingleVjp:
         single = g[0] if isinstance(ir.value(call), torch.Tensor) else g
         found: dict[fx.Node, Any] = {}
         for argument, gradient in pull_back(emitter, call, single, active):
-            found[argument] = emitter.accumulate(found.get(argument), gradient)
+            found[argument] = emitter.accumulate(found.get(argument), gradient, argument)
         return {argument: gradient for argument, gradient in found.items() if not emitter.is_zero(gradient)}

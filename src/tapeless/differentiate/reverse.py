@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -66,7 +66,7 @@ def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents, 
     """Pop the cotangent of one value, pull it back through its operator, add it to the cotangents of the arguments."""
     g = cotangents.pop(node)
     if node.target is operator.getitem:
-        source, index = node.args
+        source, index = cast(tuple[fx.Node, int], node.args)
         slots = cotangents.setdefault(source, {})
         slots[index] = emitter.accumulate(slots.get(index), g, node)
         return

@@ -105,11 +105,9 @@ class Emitter(TorchDispatchMode):
         self._nodes[id(zero)] = (zero, node)
         return node
 
-    def defined(self, val: torch.Tensor | None) -> torch.Tensor | None:
+    def defined(self, val: torch.Tensor) -> torch.Tensor:
         """`val` as a tensor that is really there: a structural zero is filled in and counts as defined from now on."""
-        if val is None or not self.is_zero(val):
-            return val
-        return self.bind(fresh(val), self._fill(val))
+        return self.bind(fresh(val), self._fill(val)) if self.is_zero(val) else val
 
     def placeholder(self, name: str, val: Any) -> fx.Node:
         node = self.graph.placeholder(name)
@@ -182,10 +180,9 @@ class Emitter(TorchDispatchMode):
             return self._flag_zero(val)
         if self.is_zero(a) and not isinstance(b, torch.Tensor):
             return None
+        factor = SUMS[op] * alpha
         with self:
-            other = (
-                b * (SUMS[op] * alpha) if self.is_zero(a) and SUMS[op] * alpha != 1 else (b if self.is_zero(a) else a)
-            )
+            other = a if self.is_zero(b) else b if factor == 1 else b * factor
             return _as_type_of(other, val)
 
     def _untransposed(self, val: torch.Tensor) -> torch.Tensor | None:
@@ -214,7 +211,7 @@ class Emitter(TorchDispatchMode):
         return self.bind(val, node)
 
     @contextlib.contextmanager
-    def in_region(self, record: ir.Region) -> Iterator[None]:
+    def in_region(self, record: ir.Region | None) -> Iterator[None]:
         outer, self.region = self.region, record
         try:
             yield

@@ -36,8 +36,9 @@ FRESH_KERNELS = frozenset([
     aten.max_pool2d_with_indices_backward.default, aten.avg_pool2d_backward.default,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default, aten.gelu_backward.default,
     aten.native_dropout_backward.default, aten.nll_loss_backward.default, aten.index.Tensor, aten.gather.default,
-    aten.index_put.default, aten.scatter_add.default, aten.scatter.value, aten.constant_pad_nd.default, aten.clone.default,
-    aten._to_copy.default, aten.index_add.default, aten.full.default, aten.avg_pool2d.default, aten.cumsum.default,
+    aten.index_put.default, aten.scatter_add.default, aten.scatter.value, aten.constant_pad_nd.default,
+    aten.clone.default, aten._to_copy.default, aten.index_add.default, aten.full.default, aten.avg_pool2d.default,
+    aten.cumsum.default,
 ])  # fmt: skip
 
 

@@ -36,9 +36,8 @@ def _find(node: fx.Node, op: OpOverload) -> str | None:
     name = op.overloadpacket.__name__
     args, kwargs = tree_map_only(fx.Node, lambda n: n.meta.get("val"), (node.args, node.kwargs))
     function, method = getattr(torch, name, None), getattr(torch.Tensor, name, None)
-    if isinstance(function, types.BuiltinFunctionType | types.BuiltinMethodType) and _is_same(
-        function, op, args, kwargs
-    ):
+    builtin = isinstance(function, types.BuiltinFunctionType | types.BuiltinMethodType)
+    if builtin and _is_same(function, op, args, kwargs):
         return f"torch.{name}"
     if isinstance(method, types.MethodDescriptorType) and node.args and _is_same(method, op, args, kwargs):
         return f".{name}"

@@ -7,6 +7,7 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
+from torch.fx.proxy import GraphAppendingTracer
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
@@ -35,10 +36,10 @@ class Symbols:
             self._known[expression] = self._build(number, expression)
         return self._known[expression]
 
-    def _build(self, number: Symbolic, expression: sympy.Basic) -> fx.Node:
+    def _build(self, number: Symbolic, expression: Any) -> fx.Node:
         if isinstance(expression, sympy.Symbol):
             return self._size(expression)
-        tracer = fx.proxy.GraphAppendingTracer(self.graph)
+        tracer = GraphAppendingTracer(self.graph)
         atoms = {s: fx.Proxy(self._atom(s), tracer) for s in expression.free_symbols}
         node = sympy_interp(PythonReferenceAnalysis, atoms, expression).node
         ir.set_value(node, number)

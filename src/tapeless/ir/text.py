@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx.node import _get_qualified_name
 
 from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate, any_defined, zeros_if_undefined
@@ -60,8 +61,9 @@ def function(graph: fx.Graph, name: str) -> str:
         lines += [f"{INDENT}{names}{',' if len(arguments) == 1 else ''} = args", f"{INDENT}args.clear()"]
     dead = _last_uses(graph)
     taken = reusable_operands(graph)
-    for guard, nodes in groupby((n for n in ir.calls(graph) if n.target is not any_defined), ir.guard):
-        lines += _block(list(nodes), dead, taken) if guard is None else _guarded_block(guard, list(nodes), dead)
+    for guard, group in groupby((n for n in ir.calls(graph) if n.target is not any_defined), ir.guard):
+        nodes = list(group)
+        lines += _block(nodes, dead, taken) if guard is None else _guarded_block(guard, nodes, dead)
     lines.append(f"{INDENT}return [{', '.join(argument(r) for r in ir.outputs(graph))}]")
     return "\n".join(lines) + "\n"
 
@@ -120,7 +122,7 @@ def target(op: Any) -> str:
         return str(op) if op.namespace == "aten" else f"torch.ops.{op}"
     if op is accumulate:
         return "accumulate"
-    return torch.fx.node._get_qualified_name(op).replace("_operator.", "operator.")
+    return _get_qualified_name(op).replace("_operator.", "operator.")
 
 
 def argument(value: Any) -> str:

@@ -128,8 +128,9 @@ def _captures(joint: Joint, backward: list[fx.Node]) -> list[fx.Node]:
 VIEWS = frozenset(
     getattr(getattr(aten, name), overload)
     for name, overload in [
-        ("t", "default"), ("transpose", "int"), ("permute", "default"), ("view", "default"), ("_unsafe_view", "default"),
-        ("expand", "default"), ("unsqueeze", "default"), ("squeeze", "dim"), ("squeeze", "dims"), ("squeeze", "default"),
+        ("t", "default"), ("transpose", "int"), ("permute", "default"), ("view", "default"),
+        ("_unsafe_view", "default"), ("expand", "default"), ("unsqueeze", "default"),
+        ("squeeze", "dim"), ("squeeze", "dims"), ("squeeze", "default"),
         ("slice", "Tensor"), ("select", "int"), ("detach", "default"), ("alias", "default"), ("split", "Tensor"),
         ("split_with_sizes", "default"), ("unbind", "int"), ("diagonal", "default"), ("view_as_real", "default"),
         ("view_as_complex", "default"), ("_conj", "default"), ("unfold", "default"), ("as_strided", "default"),

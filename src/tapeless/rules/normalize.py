@@ -8,7 +8,7 @@ The fused backward kernels are given the saved μ and ρ; their derivative by x 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -47,10 +47,11 @@ class Normal(NamedTuple):
 
     def from_rstd(self, by_rstd):
         """The gradient of x by a cotangent of ρ: −ρ² x̂ ρ̄ / n."""
-        return -(self.hat * (self.rstd * self.rstd * by_rstd)) / self.count
+        return -(self.hat * (self.rstd * self.rstd * by_rstd)) / self.averaged
 
     @property
-    def count(self):
+    def averaged(self):
+        """How many elements share a mean: n in the formulas."""
         return math.prod(self.hat.shape[dim] for dim in self.dims)
 
     def second(self, grad, by_x, by_weight, by_bias):
@@ -155,7 +156,7 @@ def group_norm(g, input, weight, bias, out, N, C, HxW, group):
         out[1], out[2], weight, N, C, HxW, group, wanted,
     )  # fmt: skip
     normal = _group(input, out[1], out[2], None)
-    by_statistics = _grouped(g[1]) / normal.count + normal.from_rstd(_grouped(g[2]))
+    by_statistics = _grouped(g[1]) / normal.averaged + normal.from_rstd(_grouped(g[2]))
     return by_input + by_statistics.expand(normal.hat.shape).reshape(input.shape), by_weight, by_bias
 
 
@@ -330,7 +331,7 @@ def _batch_tangents(normal, input, input_t, weight_t, bias_t, out):
     return out_t, *[None] * (len(out) - 1)
 
 
-def _channel(parameter, input):
+def _channel(parameter, input) -> Any:
     return None if parameter is None else parameter.view(-1, *[1] * (input.dim() - 2))
 
 
@@ -399,7 +400,7 @@ def _wanted(results, output_mask):
     return tuple(result if wanted else None for result, wanted in zip(results, output_mask, strict=True))
 
 
-def _total(*terms):
+def _total(*terms) -> Any:
     present = [term for term in terms if term is not None]
     return sum(present[1:], present[0]) if present else None
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
@@ -82,7 +82,7 @@ def vjp(
     its `grad_output`, and that is enough for structural zeros to pass through it. Several groups may be named: a
     convolution is jointly linear in (input, bias) and in (weight, bias).
     """
-    groups = linear_in if any(isinstance(name, tuple) for name in linear_in) else (_names(linear_in),)
+    groups = _groups(linear_in)
 
     def declare(function: Function) -> Function:
         for op in ops:
@@ -320,6 +320,12 @@ def _reads(op: OpOverload, function: Function) -> Names:
 def _check_names(op: OpOverload, names: Names) -> None:
     if unknown := set(names) - set(argument_names(op)):
         raise TypeError(f"rule of {op} names {sorted(unknown)}; its schema is {op._schema}")
+
+
+def _groups(names: str | Names | tuple[Names, ...]) -> tuple[Names, ...]:
+    """One group of names or several, as several."""
+    several = tuple(group for group in names if isinstance(group, tuple))
+    return several or (_names(cast(str | Names, names)),)
 
 
 def _names(names: str | Names | None) -> Names:

@@ -112,7 +112,7 @@ def _reuse_result(op: OpOverload, leaves: Any, spec: Any, positions: list[int], 
         node.replace_all_uses_with(placeholders[results[0]])
         return
     for item in list(node.users):
-        item.replace_all_uses_with(placeholders[results[item.args[1]]])  # type: ignore[index]
+        item.replace_all_uses_with(placeholders[results[item.args[1]]])
 
 
 def _like(tree: Any, flat: Any) -> Any:

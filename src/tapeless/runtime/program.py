@@ -23,6 +23,8 @@ from tapeless.runtime.variant import Backward, Mask, Signature, Variant, differe
 
 T = TypeVar("T")
 
+LONG = 256  # nodes: a backward up to this size is specialised in milliseconds, at the first sight of a mask
+
 
 class Recent(OrderedDict[Any, T]):
     """At most `most` entries; the least recently used goes. Reading needs no lock, building holds it."""
@@ -107,13 +109,16 @@ class Program:
         return self._trimmed.find(mask, lambda: self.whole.trimmed(mask)) or self.whole
 
     def backward(self, variant: Variant, mask: Mask, wanted: Mask) -> Backward:
-        """The backward for this mask: generic when it is new, specialised when it recurs."""
+        """The backward for this mask; where specialising would take long, the generic one until the mask recurs."""
         key = (id(variant), mask, wanted)
-        if key not in self._backwards and self._is_new(mask) and variant is self.whole and all(wanted):
+        if key not in self._backwards and self._is_worth_waiting(variant, wanted) and self._is_new(mask):
             generic = variant.generic
             if generic is not None:
                 return generic
         return self._backwards.find(key, lambda: self._specialized(variant, mask, wanted))
+
+    def _is_worth_waiting(self, variant: Variant, wanted: Mask) -> bool:
+        return variant is self.whole and len(variant.parts.backward.nodes) > LONG and wanted == self.signature.wrt
 
     def _is_new(self, mask: Mask) -> bool:
         """A mask with holes that is met for the first time, of outputs that are really returned."""

@@ -1,8 +1,8 @@
 """A program in stages, cut where it returns a value that a later result depends on.
 
-`h, loss = model(x)`: in eager one can ask for the gradient of `loss` by `h`, or hang a hook on `h`. One autograd function
-that returns both knows no path from one to the other. So the graph is cut at `h`: a first program computes it, a second one
-takes it as an input. Views are not passed on but derived again.
+`h, loss = model(x)`: in eager one can ask for the gradient of `loss` by `h`, or hang a hook on `h`. One autograd
+function that returns both knows no path from one to the other. So the graph is cut at `h`: a first program computes
+it, a second one takes it as an input. Views are not passed on but derived again.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Backward:
 
 
 class Variant:
-    """A forward and what it saves. `parts`: its derivative at first order; `full`: with cotangents of temporaries too."""
+    """A forward and what it saves. `parts`: its derivative at first order; `full`: cotangents of temporaries too."""
 
     def __init__(self, parts: Split, signature: Signature, expected: Mask | None = None) -> None:
         self.parts, self.signature = parts, signature

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class _Recorder(TorchDispatchMode):
         self.calls: list[Call] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        copies = tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (args, kwargs or {}))
-        self.calls.append(Call(func, *copies, self.origin))
+        copy, named = tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (args, kwargs or {}))
+        self.calls.append(Call(func, copy, named, self.origin))
         return func(*args, **(kwargs or {}))
 
 
@@ -62,7 +62,7 @@ def aten_calls(entry: Any, dtype: torch.dtype = torch.float64, most: int | None 
 def _run_with_backward(entry: Any, sample: Any) -> None:
     try:
         out = entry.op(sample.input, *sample.args, **sample.kwargs)
-        leaves = [t for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad]
+        leaves = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad]
         if leaves:
             torch.autograd.backward(leaves, [torch.ones_like(t) for t in leaves])
     except (RuntimeError, NotImplementedError):
