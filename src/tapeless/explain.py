@@ -16,7 +16,7 @@ from tapeless.api import differentiate
 from tapeless.gradient import Gradient
 from tapeless.ir import graph as ir
 from tapeless.ir import text
-from tapeless.partition.split import copy_graph
+from tapeless.ir.copying import copy_graph
 from tapeless.rules.support import support
 
 

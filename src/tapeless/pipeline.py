@@ -17,7 +17,7 @@ from tapeless.errors import MissingRule, Unsupported
 from tapeless.gradient import Gradient
 from tapeless.ir import graph as ir
 from tapeless.options import Options
-from tapeless.partition.split import copy_nodes
+from tapeless.ir.copying import copy_nodes
 from tapeless.runtime.stages import runnable_program
 from tapeless.runtime.variant import Signature, differentiate_graph
 

@@ -235,6 +235,7 @@ set_grad_enabled = torch._C._set_grad_enabled  # how Dynamo writes the start and
 autograd_function_apply = torch.ops.higher_order.autograd_function_apply  # how Dynamo hands over a custom Function
 
 
+cond = torch.ops.higher_order.cond  # how `torch.cond` stands in a traced graph
 with_effects = torch.ops.higher_order.with_effects  # how AOTAutograd orders calls that have effects
 
 

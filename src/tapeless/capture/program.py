@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tapeless import torch_internals
+from tapeless.capture.branch import resolve_branches
 from tapeless.capture.custom import marked_custom_functions, resolve_markers
 from tapeless.capture.effects import keep_constants, remove_tokens
 from tapeless.capture.facts import carry_facts
 from tapeless.capture.names import name_values
+from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.torch_internals import Convention
 
@@ -56,7 +59,16 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
         traced, convention = torch_internals.capture_forward(module, inputs)
         graph = traced.graph
         keep_constants(graph, traced)
+        resolve_branches(graph, traced)
         remove_tokens(graph, convention.tokens)
         resolve_markers(graph)
+    _refuse_subclasses(inputs, convention)
     name_values(graph, module.graph, convention)
     return Captured(graph, convention, inputs)
+
+
+def _refuse_subclasses(inputs: Sequence[Any], convention: Convention) -> None:
+    """The graph of a tensor subclass works on its parts, and so would its gradient."""
+    found = sorted({type(value).__name__ for value in inputs if is_traceable_wrapper_subclass(value)})
+    if found and convention.differentiable:
+        raise Unsupported(f"the derivative of a program on {', '.join(found)}: convert to plain tensors first")

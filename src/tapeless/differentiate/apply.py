@@ -10,13 +10,16 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tapeless.errors import RuleFailed
+from tapeless.errors import RuleFailed, TapelessError
 from tapeless.ir import graph as ir
+from tapeless.ir.branch import Branch
 from tapeless.ir.custom import CustomFunction
 from tapeless.ir.emit import Emitter
+from tapeless.ir.ops import accumulate
 from tapeless.rules.fit import fit
 from tapeless.rules.registry import gradients, named_arguments, rule_of
 from tapeless.rules.traced import Untraceable, functional_graph, traced_gradients
+from tapeless.torch_internals import fresh
 
 Pair = tuple[fx.Node, torch.Tensor]
 Gradients = list[Pair]
@@ -25,10 +28,14 @@ Gradients = list[Pair]
 def pull_back(emitter: Emitter, node: fx.Node, g: Any, active: Any) -> Gradients:
     """Gradients of the active arguments of `node`, given the cotangent(s) of its result."""
     try:
+        if node.target is accumulate:
+            return [(side, g) for side in node.all_input_nodes if side in active]
+        if isinstance(node.target, Branch):
+            return list(_pull_back_branch(emitter, node, node.target, g, active))
         if isinstance(node.target, CustomFunction):
             return list(_pull_back_custom(emitter, node, node.target, g, active))
         return list(_pull_back_operator(emitter, node, node.target, g, active))
-    except Untraceable:
+    except (Untraceable, TapelessError):
         raise
     except Exception as problem:
         raise RuleFailed(str(node.target), ir.where(node), f"{type(problem).__name__}: {problem}") from problem
@@ -56,6 +63,20 @@ def _pull_back_custom(emitter: Emitter, node: fx.Node, custom: CustomFunction, g
     gradients_of_tensors = [grad for grad, keep in zip(found, custom.tensor_arguments, strict=True) if keep]
     for argument, gradient in zip(arguments, gradients_of_tensors, strict=True):  # type: ignore[arg-type]
         yield from _pairs(argument, fit(gradient, ir.value(argument)), active)
+
+
+def _pull_back_branch(emitter: Emitter, node: fx.Node, branch: Branch, g: Any, active: Any) -> Iterator[Pair]:
+    from tapeless.differentiate.branch import backward_branch  # which walks the bodies in reverse, by these very rules
+
+    predicate, *operands = node.args
+    wanted = [i for i, operand in enumerate(operands) if operand in active]
+    cotangents = [emitter.defined(element) for element in _cotangents(emitter, node, g) if element is not None]
+    values = [ir.value(operand) if isinstance(operand, fx.Node) else operand for operand in operands]
+    gradients_of = tuple(fresh(values[i]) for i in wanted)
+    arguments = (ir.value(predicate), *cotangents, *values)  # type: ignore[arg-type]
+    found = emitter.emit(backward_branch(branch, wanted), arguments, {}, gradients_of)
+    for i, gradient in zip(wanted, found, strict=True):
+        yield operands[i], gradient  # type: ignore[misc]
 
 
 def _gradients(op: OpOverload, wanted: list[str], values: dict[str, Any]) -> dict[str, Any]:

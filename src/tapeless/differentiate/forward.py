@@ -17,8 +17,10 @@ from tapeless.differentiate.apply import pull_back, result_is_zero
 from tapeless.differentiate.reverse import Joint, reverse
 from tapeless.errors import MissingRule, RuleFailed
 from tapeless.ir import graph as ir
+from tapeless.ir.branch import Branch
 from tapeless.ir.custom import CustomFunction
 from tapeless.ir.emit import Emitter
+from tapeless.ir.ops import accumulate
 from tapeless.rules.fit import fit
 from tapeless.rules.registry import named_arguments, rule_of
 from tapeless.rules.traced import Untraceable
@@ -53,7 +55,7 @@ def _step(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
     if node.target is operator.getitem:
         source, index = node.args
         return tangents[source][index]  # type: ignore[index]
-    if isinstance(node.target, CustomFunction):
+    if isinstance(node.target, (CustomFunction, Branch)) or node.target is accumulate:
         return _fitted(node, _transposed(emitter, node, tangents))
     op: Any = node.target
     if not isinstance(op, OpOverload):

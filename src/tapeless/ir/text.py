@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 from torch.fx.node import _get_qualified_name
 
 from tapeless.ir import graph as ir
+from tapeless.ir.branch import Branch, branches
 from tapeless.ir.ops import accumulate, any_defined, zeros_if_undefined
 from tapeless.ir.reuse import IN_PLACE, reusable_operands
 from tapeless.ir.spelling import spelling
@@ -43,7 +44,9 @@ def program(graph: fx.Graph, name: str = "forward") -> str:
 def constants(graph: fx.Graph) -> dict[str, torch.Tensor]:
     """The tensors that the program closes over, by the names the text gives them."""
     found = {node.name: ir.constant(node) for node in graph.find_nodes(op="get_attr")}
-    return {f"constant_{name}": tensor for name, tensor in found.items() if tensor is not None}
+    own = {f"constant_{name}": tensor for name, tensor in found.items() if tensor is not None}
+    inner = [constants(side) for _, branch in branches(graph) for side in (branch.true, branch.false)]
+    return own | {name: tensor for part in inner for name, tensor in part.items()}
 
 
 def _literal(item: tuple[str, torch.Tensor]) -> str:
@@ -71,6 +74,9 @@ def function(graph: fx.Graph, name: str) -> str:
 def _block(nodes: list[fx.Node], dead: Dead, taken: dict[fx.Node, fx.Node]) -> list[str]:
     lines = []
     for node in nodes:
+        if isinstance(node.target, Branch):
+            lines += _indented(function(node.target.true, f"{node.name}_true"))
+            lines += _indented(function(node.target.false, f"{node.name}_false"))
         source = in_place_call(node, taken[node]) if node in taken else call(node)
         lines.append(f"{INDENT}{node.name} = {source}{_comment(node)}")
         lines += _deletion(dead.get(node, []))
@@ -90,6 +96,10 @@ def _guarded_block(guard: fx.Node, nodes: list[fx.Node], dead: Dead) -> list[str
     return lines + _deletion([d for d in outside if d.target is not any_defined])
 
 
+def _indented(source: str) -> list[str]:
+    return [INDENT + line for line in source.splitlines()]
+
+
 def _deletion(nodes: list[fx.Node]) -> list[str]:
     return [f"{INDENT}del {', '.join(node.name for node in nodes)}"] if nodes else []
 
@@ -103,6 +113,9 @@ def call(node: fx.Node) -> str:
     if node.target is zeros_if_undefined:
         g, size, dtype, device = map(argument, node.args)
         return f"torch.zeros({size}, dtype={dtype}, device={device}) if {g} is None else {g}"
+    if isinstance(node.target, Branch):
+        predicate, *operands = map(argument, node.args)
+        return f"({node.name}_true if {predicate} else {node.name}_false)([{', '.join(operands)}])"
     args = [argument(a) for a in node.args] + [f"{k}={argument(v)}" for k, v in node.kwargs.items()]
     name = spelling(node, node.target) if isinstance(node.target, OpOverload) else None
     if name is not None and name.startswith("."):

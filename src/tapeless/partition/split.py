@@ -17,6 +17,7 @@ from torch import fx
 
 from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
+from tapeless.ir.copying import copy_nodes
 from tapeless.ir.narrow import narrow
 
 aten = torch.ops.aten
@@ -88,21 +89,6 @@ def _copy_mutated(joint: Joint, mutated: Sequence[int]) -> None:
                 reader.replace_input_with(node, copy)
 
 
-def copy_graph(graph: fx.Graph) -> fx.Graph:
-    return copy_nodes(ir.calls(graph), ir.inputs(graph), ir.outputs(graph))
-
-
-def prune_inputs(graph: fx.Graph) -> list[int]:
-    """Remove the inputs that nobody reads; the positions of those that stay."""
-    kept = []
-    for position, node in enumerate(ir.inputs(graph)):
-        if node.users:
-            kept.append(position)
-        else:
-            graph.erase_node(node)
-    return kept
-
-
 def _backward_nodes(joint: Joint) -> list[fx.Node]:
     """What the gradients need, in order: live nodes of the reverse part and forward nodes that are derived again."""
     needed: set[fx.Node] = set()
@@ -155,26 +141,3 @@ def is_checkpointed(node: fx.Node) -> bool:
     if mark is None or mark.name not in ("MUST_RECOMPUTE", "PREFER_RECOMPUTE"):
         return False
     return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
-
-
-def copy_nodes(nodes: list[fx.Node], arguments: list[Any], results: list[Any]) -> fx.Graph:
-    """A new graph with inputs `arguments`, the calls among `nodes`, and outputs `results`; dead code removed."""
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    for node in arguments:
-        copies[node] = graph.placeholder(node.name)
-        copies[node].meta = dict(node.meta)
-
-    def copy(node: fx.Node) -> fx.Node:
-        """The node's copy; one that is derived again stands just before its first use, not where the forward had it."""
-        if node not in copies:
-            copies[node] = graph.node_copy(node, copy)
-            copies[node]._rename(node.name)
-        return copies[node]
-
-    for node in nodes:
-        if node.op in ("call_function", "get_attr"):
-            copy(node)
-    graph.output([copy(r) if isinstance(r, fx.Node) else r for r in results])
-    graph.eliminate_dead_code()
-    return graph

@@ -7,7 +7,8 @@ from dataclasses import replace
 from torch import fx
 
 from tapeless.ir import graph as ir
-from tapeless.partition.split import Split, copy_nodes
+from tapeless.ir.copying import copy_nodes
+from tapeless.partition.split import Split
 from tapeless.specialize.rewrite import specialize
 
 

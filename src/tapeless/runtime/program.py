@@ -18,7 +18,7 @@ from torch import fx
 
 from tapeless.differentiate.forward import push_forward
 from tapeless.ir import graph as ir
-from tapeless.partition.split import copy_graph
+from tapeless.ir.copying import copy_graph
 from tapeless.runtime.variant import Backward, Mask, Signature, Variant, differentiate_graph
 
 T = TypeVar("T")

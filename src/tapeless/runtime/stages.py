@@ -15,7 +15,8 @@ from torch import fx
 
 from tapeless.differentiate.activity import active_nodes
 from tapeless.ir import graph as ir
-from tapeless.partition.split import copy_nodes, is_free
+from tapeless.ir.copying import copy_nodes
+from tapeless.partition.split import is_free
 from tapeless.runtime import bridge
 from tapeless.runtime.program import Program
 from tapeless.runtime.variant import Signature

@@ -14,7 +14,8 @@ from tapeless.backends.python import compile_graph
 from tapeless.differentiate.reverse import memory_format, reverse
 from tapeless.ir import graph as ir
 from tapeless.ir.custom import inline_custom
-from tapeless.partition.split import Split, copy_graph, prune_inputs, split
+from tapeless.ir.copying import copy_graph, prune_inputs
+from tapeless.partition.split import Split, split
 from tapeless.partition.trim import trim
 from tapeless.specialize.lower import lower_grad_of
 from tapeless.specialize.rewrite import specialize

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from tapeless import torch_internals
 from tapeless.differentiate.apply import result_is_zero
 from tapeless.ir import graph as ir
+from tapeless.ir.branch import Branch
 from tapeless.ir.emit import Emitter
 from tapeless.ir.narrow import narrow
 from tapeless.ir.ops import accumulate
@@ -51,9 +52,9 @@ def specialize(
 
 
 def _may_use_zeros(node: fx.Node) -> bool:
-    """A custom backward sees zeros filled in, as eager fills them: nothing says that it is linear."""
+    """A custom backward sees zeros filled in, as eager fills them: nothing says that it is linear. So does a branch."""
     record = ir.region(node)
-    return record is None or record.linear
+    return not isinstance(node.target, Branch) and (record is None or record.linear)
 
 
 class _Replay:

@@ -1,0 +1,345 @@
+"""What Tapeless relies on in private torch, one test per function of `torch_internals.py`.
+
+A failure here after an upgrade of torch says which door moved; the others may fail for that reason alone.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import fx
+from torch.autograd import forward_ad
+
+from tapeless import torch_internals
+from tapeless.errors import ProgramFailed
+
+aten = torch.ops.aten
+
+
+def captured(function, *args):
+    """The captured forward of a function, its convention, and the graph inputs."""
+    traced = torch_internals.trace_function(function, args, {})
+    with traced.context():
+        return torch_internals.capture_forward(traced.module, traced.inputs)
+
+
+def targets(module):
+    return [node.target for node in module.graph.nodes if node.op == "call_function"]
+
+
+def run(module):
+    return lambda args: list(fx.Interpreter(module).run(*args))
+
+
+# -- capture -------------------------------------------------------------------------------------------------------
+
+
+def test_capture_forward_traces_no_backward():
+    module, convention = captured(lambda x: torch.tanh(x).sum(), torch.ones(3, requires_grad=True))
+
+    assert [aten.tanh.default, aten.sum.default] == targets(module)
+    assert convention.differentiable
+
+
+def test_capture_forward_is_functional():
+    module, _ = captured(lambda x: (x * 2).add_(1), torch.ones(3, requires_grad=True))
+
+    assert [aten.mul.Tensor, aten.add.Tensor] == targets(module)
+
+
+def test_capture_forward_uses_the_operators_of_training():
+    module, _ = captured(lambda x: torch.nn.functional.dropout(x, 0.5), torch.ones(3, requires_grad=True))
+
+    assert aten.native_dropout.default in targets(module)
+
+
+def test_capture_forward_leaves_stage_1_as_it_was():
+    before = torch_internals.graph_compile.aot_dispatch_autograd_graph
+    captured(lambda x: x.sin(), torch.ones(3, requires_grad=True))
+
+    assert before is torch_internals.graph_compile.aot_dispatch_autograd_graph
+
+
+def test_convention_of_a_plain_program():
+    def two(x, y):
+        return x.sin(), y.cos()
+
+    module, convention = captured(two, torch.ones(3, requires_grad=True), torch.ones(3))
+
+    assert [True, False] == convention.output_requires_grad()
+    assert [True, False] == convention.input_requires_grad()
+    assert [] == convention.hidden_outputs()
+    assert [] == convention.mutated_inputs()
+    assert 0 == convention.tokens
+    assert [0, 1] == [convention.argument_of(node) for node in module.graph.find_nodes(op="placeholder")]
+
+
+def test_convention_knows_aliased_outputs():
+    _, convention = captured(lambda x: (x.sin(), x.view(-1)), torch.ones(3, requires_grad=True))
+
+    assert [1] == convention.hidden_outputs()
+
+
+def test_convention_knows_mutated_inputs():
+    def mutate(x, y):
+        out = x.sin()
+        y.add_(1)
+        return out
+
+    _, convention = captured(mutate, torch.ones(3, requires_grad=True), torch.zeros(3))
+
+    assert [1] == convention.mutated_inputs()
+
+
+def test_convention_counts_effect_tokens():
+    def effect(x):
+        torch.ops.aten._print("")
+        return x.sin()
+
+    _, convention = captured(effect, torch.ones(3, requires_grad=True))
+
+    assert 1 == convention.tokens
+
+
+def test_convention_wrap_restores_views_and_mutation():
+    def program(x, y):
+        view = x.view(1, 3)
+        y.add_(1)
+        return view, x.sin()
+
+    module, convention = captured(program, torch.ones(3, requires_grad=True), torch.zeros(3))
+    x, y = torch.ones(3, requires_grad=True), torch.zeros(3)
+    view, _ = convention.wrap(run(module))([x, y])
+
+    assert view._is_view() and view._base is x
+    assert [1, 1, 1] == y.tolist()
+
+
+def test_argument_of_is_none_for_a_synthetic_base():
+    def overlapping(x, y):
+        x.add_(1)
+        return x + y
+
+    base = torch.ones(4, requires_grad=True).clone()
+    module, convention = captured(overlapping, base[:3], base[1:])
+
+    assert None in [convention.argument_of(node) for node in module.graph.find_nodes(op="placeholder")]
+
+
+def test_trace_function_gives_one_dynamo_graph():
+    traced = torch_internals.trace_function(lambda x, y: x.sin() + y, (torch.ones(3),), {"y": torch.ones(3)})
+
+    assert 2 == len(traced.inputs)
+    assert [torch.Tensor] * 2 == [type(value) for value in traced.inputs]
+
+
+def test_trace_function_without_tensor_operations():
+    assert torch_internals.trace_function(lambda x: 3, (torch.ones(3),), {}) is None
+
+
+def test_traced_function_rebuild_keeps_the_signature():
+    def program(x, *, scale):
+        return {"out": x * scale}
+
+    traced = torch_internals.trace_function(program, (torch.ones(3),), {"scale": torch.ones(3)})
+    rebuilt = traced.rebuild(lambda *args: traced.module(*args))
+
+    assert [2, 2, 2] == rebuilt(torch.full((3,), 2.0), scale=torch.ones(3))["out"].tolist()
+
+
+def test_traced_function_context_gives_the_fake_mode():
+    traced = torch_internals.trace_function(lambda x: x.sin(), (torch.ones(3),), {})
+    with traced.context():
+        found = torch_internals.TracingContext.get().fake_mode
+
+    assert traced.output.backend_input.fake_mode is found
+
+
+def test_a_failing_operator_is_blamed_on_its_line():
+    with pytest.raises(ProgramFailed) as caught:
+        torch_internals.trace_function(lambda x, y: x @ y, (torch.ones(2, 3), torch.ones(2, 3)), {})
+
+    assert __file__ == caught.value.where.file
+    assert "x @ y" in caught.value.where.text
+
+
+def test_set_grad_enabled_is_what_dynamo_writes():
+    def program(x):
+        with torch.no_grad():
+            y = x.sin()
+        return y * x
+
+    traced = torch_internals.trace_function(program, (torch.ones(3, requires_grad=True),), {})
+
+    assert 2 == targets(traced.module).count(torch_internals.set_grad_enabled)
+
+
+def test_autograd_function_apply_is_what_dynamo_writes():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g
+
+    traced = torch_internals.trace_function(lambda x: Double.apply(x), (torch.ones(3, requires_grad=True),), {})
+
+    assert torch_internals.autograd_function_apply in targets(traced.module)
+
+
+def test_with_effects_is_what_aot_autograd_writes():
+    def effect(x):
+        torch.ops.aten._print("")
+        return x.sin()
+
+    module, _ = captured(effect, torch.ones(3, requires_grad=True))
+
+    assert torch_internals.with_effects in targets(module)
+
+
+# -- fake tensors --------------------------------------------------------------------------------------------------
+
+
+def test_fake_mode_of_finds_the_mode():
+    mode = torch_internals.FakeTensorMode()
+
+    assert mode is torch_internals.fake_mode_of([3, mode.from_tensor(torch.ones(2))])
+    assert isinstance(torch_internals.fake_mode_of([3]), torch_internals.FakeTensorMode)
+
+
+def test_fresh_is_another_tensor_that_no_mode_sees():
+    fake = torch_internals.FakeTensorMode().from_tensor(torch.ones(2))
+    with torch.utils.flop_counter.FlopCounterMode(display=False):
+        other = torch_internals.fresh(fake)
+
+    assert other is not fake
+    assert (fake.shape, fake.dtype, fake.fake_mode) == (other.shape, other.dtype, other.fake_mode)
+
+
+def test_without_modes_leaves_every_mode():
+    with torch_internals.FakeTensorMode(), torch_internals.without_modes():
+        made = torch.ones(2)
+
+    assert not isinstance(made, torch_internals.FakeTensor)
+
+
+def test_emission_allows_data_dependent_sizes():
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    mode = torch_internals.FakeTensorMode(shape_env=ShapeEnv(allow_dynamic_output_shape_ops=False))
+    fake = mode.from_tensor(torch.ones(3))
+    with torch_internals.emission(mode):
+        found = fake[fake > 0]
+
+    assert isinstance(found.shape[0], torch.SymInt)
+    assert not mode.shape_env.settings.allow_dynamic_output_shape_ops
+
+
+def test_emission_is_without_autograd_and_autocast():
+    mode = torch_internals.FakeTensorMode()
+    with torch.autocast("cpu"), torch_internals.emission(mode):
+        found = torch.ones(2, 2, requires_grad=True) @ torch.ones(2, 2)
+
+    assert (torch.float32, False) == (found.dtype, found.requires_grad)
+
+
+def test_skip_in_dynamo_keeps_it_out_of_our_files():
+    from torch._dynamo import trace_rules
+
+    from tapeless.runtime import bridge
+
+    assert trace_rules.check(bridge.run)
+    assert not trace_rules.check(captured)
+
+
+# -- running -------------------------------------------------------------------------------------------------------
+
+
+def test_in_forward_mode():
+    before = torch_internals.in_forward_mode()
+    with forward_ad.dual_level():
+        during = torch_internals.in_forward_mode()
+
+    assert (False, True, False) == (before, during, torch_internals.in_forward_mode())
+
+
+def test_autocast_enabled_and_without_autocast():
+    with torch.autocast("cpu"):
+        outer = torch_internals.autocast_enabled()
+        with torch_internals.without_autocast():
+            inner = torch_internals.autocast_enabled()
+
+    assert (True, False, False) == (outer, inner, torch_internals.autocast_enabled())
+
+
+class Asking(torch.autograd.Function):
+    """x + y; in its backward, notes for which of the two the engine wants a gradient."""
+
+    answers: list[bool] = []
+
+    @staticmethod
+    def forward(ctx, x, y):
+        return x + y
+
+    @staticmethod
+    def backward(ctx, g):
+        Asking.answers = [torch_internals.engine_wants(node) for node, _ in ctx.next_functions]
+        return g, g
+
+
+@pytest.mark.parametrize("of_leaves", [True, False])
+def test_engine_wants_what_was_asked_for(of_leaves):
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    a, b = (x, y) if of_leaves else (x * 1, y * 1)
+    torch.autograd.grad(Asking.apply(a, b).sum(), a)
+
+    assert [True, False] == Asking.answers
+
+
+def test_engine_wants_everything_in_a_plain_backward():
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    Asking.apply(x, y).sum().backward()
+
+    assert [True, True] == Asking.answers
+
+
+# -- tracing torch's own derivatives -------------------------------------------------------------------------------
+
+
+def test_tracing_on_fakes_records_autograd_of_fake_tensors():
+    mode = torch_internals.FakeTensorMode()
+    fake = mode.from_tensor(torch.ones(3))
+    with torch.no_grad(), mode, torch_internals.tracing_on_fakes():
+        leaf = fake.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(leaf.sin().sum(), leaf)
+
+    assert isinstance(gradient, torch_internals.FakeTensor)
+
+
+def test_custom_op_without_derivative():
+    @torch.library.custom_op("test_torch_internals::bare", mutates_args=())
+    def bare(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @torch.library.custom_op("test_torch_internals::complete", mutates_args=())
+    def complete(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    complete.register_autograd(lambda ctx, g: g)
+    library = torch.ops.test_torch_internals
+
+    assert torch_internals.custom_op_without_derivative(library.bare.default)
+    assert not torch_internals.custom_op_without_derivative(library.complete.default)
+    assert not torch_internals.custom_op_without_derivative(aten.sin.default)
+
+
+def test_every_function_has_a_test():
+    """A new function of the door is named in a test of this file."""
+    own = [n for n, v in vars(torch_internals).items() if getattr(v, "__module__", "") == torch_internals.__name__]
+    source = Path(__file__).read_text()
+    public = [name for name in own if not name.startswith("_") and name not in ("Convention", "TracedFunction")]
+
+    assert [] == [name for name in public if name not in source]
+    assert "capture_forward" in public
