@@ -11,7 +11,8 @@ import tapeless
 from tapeless.differentiate.reverse import reverse
 from tapeless.ir import graph as ir
 from tapeless.ir import text
-from tapeless.partition.split import copy_graph, split
+from tapeless.ir.copying import copy_graph
+from tapeless.partition.split import split
 from tapeless.pipeline import trace
 from tapeless.rules.registry import gradients, named_arguments, rule_of
 from tapeless.specialize.lower import lower_grad_of

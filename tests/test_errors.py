@@ -194,6 +194,13 @@ def test_wrt_must_reach_an_output(program):
     assert "outputs: mul" in told
 
 
+def test_tensor_subclasses_are_refused():
+    rows = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged, requires_grad=True)
+    told = message(Exception, torch.compile(lambda x: x.sin(), backend="tapeless"), rows)
+
+    assert "Unsupported: a program on tensors of type NestedTensor: convert to plain tensors first" in told
+
+
 # --- options ----------------------------------------------------------------------------------------------------------
 
 

@@ -6,3 +6,11 @@ from tapeless.api import differentiate as differentiate
 from tapeless.explain import Report as Report
 from tapeless.explain import explain as explain
 from tapeless.gradient import Gradient as Gradient
+from tapeless.transforms import grad as grad
+from tapeless.transforms import hessian as hessian
+from tapeless.transforms import hvp as hvp
+from tapeless.transforms import jacobian as jacobian
+from tapeless.transforms import jvp as jvp
+from tapeless.transforms import linearize as linearize
+from tapeless.transforms import value_and_grad as value_and_grad
+from tapeless.transforms import vjp as vjp

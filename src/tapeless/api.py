@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from tapeless import torch_internals
 from tapeless.errors import NotATensor, NotDependent
 from tapeless.gradient import Gradient
 from tapeless.ir import graph as ir
@@ -19,11 +20,14 @@ Wrt = int | str | Sequence[int | str] | None
 
 
 def compile(model: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """`torch.compile(model, backend="tapeless")`, Tapeless' options as keywords; torch.compile's own are passed on."""
-    Options.parse({k: v for k, v in options.items() if k not in _TORCH_COMPILE})
-    ours = {k: v for k, v in options.items() if k not in _TORCH_COMPILE}
+    """`torch.compile(model, backend="tapeless")`, Tapeless' options as keywords; torch.compile's own are passed on.
+
+    `torch.autograd.grad` and `backward()` inside the model are part of its graph, and differentiable again.
+    """
     theirs = {k: v for k, v in options.items() if k in _TORCH_COMPILE}
-    return torch.compile(model, backend="tapeless", options=ours, **theirs)
+    ours = {k: v for k, v in options.items() if k not in _TORCH_COMPILE}
+    Options.parse(ours)
+    return torch_internals.compile_capturing_autograd(model, "tapeless", ours, **theirs)
 
 
 _TORCH_COMPILE = ("fullgraph", "dynamic", "disable")

@@ -16,17 +16,23 @@ from tapeless.capture.program import Captured, capture
 from tapeless.errors import MissingRule, Unsupported
 from tapeless.gradient import Gradient
 from tapeless.ir import graph as ir
-from tapeless.options import Options
 from tapeless.ir.copying import copy_nodes
+from tapeless.ir.custom import inline_custom
+from tapeless.options import Options
+from tapeless.runtime.derivatives import differentiate_graph
+from tapeless.runtime.signature import Signature
 from tapeless.runtime.stages import runnable_program
-from tapeless.runtime.variant import Signature, differentiate_graph
 
 
 def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """A Dynamo graph → a function with eager's results, aliases, mutations and gradients."""
     try:
         captured = capture(module, inputs)
-        run = differentiated(captured, options) if captured.needs_gradient else compile_graph(captured.graph)
+        run = (
+            differentiated(captured, options)
+            if captured.needs_gradient
+            else compile_graph(inline_custom(captured.graph))
+        )
     except (MissingRule, Unsupported) as problem:
         if options.fallback == "raise":
             raise
@@ -49,6 +55,7 @@ def signature(captured: Captured) -> Signature:
         differentiable=tuple(captured.differentiable),
         hidden=tuple(convention.hidden_outputs()),
         mutated=tuple(convention.mutated_inputs()),
+        parameters=tuple(isinstance(captured.example(node), torch.nn.Parameter) for node in ir.inputs(captured.graph)),
     )
 
 

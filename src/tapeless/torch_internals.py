@@ -18,7 +18,7 @@ from torch._dynamo import compiled_autograd, trace_rules
 from torch._dynamo.convert_frame import fullgraph_capture
 from torch._dynamo.exc import TorchDynamoException
 from torch._dynamo.utils import get_metrics_context
-from torch._functorch import aot_autograd
+from torch._functorch import aot_autograd, pyfunctorch
 from torch._functorch._aot_autograd import graph_capture, graph_capture_wrappers, graph_compile, runtime_wrappers
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput
 from torch._guards import TracingContext, tracing
@@ -93,6 +93,17 @@ class Convention:
         """Inputs whose contents the program changes; the wrappers write them back after the call."""
         meta = self.state.fw_metadata
         return [i for i in meta.mutated_inp_runtime_indices if meta.input_info[i].mutates_data]
+
+    @property
+    def first_output(self) -> int:
+        """Where the program's own outputs begin among the graph's: behind the new contents of mutated inputs."""
+        return len(self.state.fw_metadata.mutated_inp_runtime_indices)
+
+    def write_backs(self) -> list[tuple[int, int]]:
+        """(graph output, input): the new contents of each input that the program changes."""
+        meta = self.state.fw_metadata
+        pairs = enumerate(meta.mutated_inp_runtime_indices)
+        return [(output, i) for output, i in pairs if meta.input_info[i].mutates_data]
 
     def argument_of(self, placeholder: fx.Node) -> int | None:
         """Index of the program's own argument that this graph input is, if it is one (not a synthetic base)."""
@@ -210,6 +221,46 @@ def trace_function(
     return TracedFunction(found.graph_module, list(found.example_inputs), output, bound)
 
 
+def _tracing_autograd() -> contextlib.AbstractContextManager[Any]:
+    return torch._dynamo.config.patch(trace_autograd_ops=True)
+
+
+@dataclass(frozen=True)
+class CapturingAutograd:
+    """A Dynamo backend under which `torch.autograd.grad` in the program is traced, not a reason to break the graph.
+
+    Relies on `backend_ctx_ctor`, a context that Dynamo enters around every call (an attribute of the object, for Dynamo
+    copies those to a wrapper), and on `config.trace_autograd_ops`. Equal backends share compiled code.
+    """
+
+    function: Callable[..., Any]
+    options: tuple[tuple[str, Any], ...] = ()
+    backend_ctx_ctor: Callable[[], contextlib.AbstractContextManager[Any]] = _tracing_autograd
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return self.function(module, inputs, **({"options": dict(self.options)} if self.options else {}))
+
+
+def compile_capturing_autograd(
+    model: Callable[..., Any], backend: str, options: dict[str, Any], fullgraph: bool = False, **settings: Any
+) -> Callable[..., Any]:
+    """`torch.compile` that captures `torch.autograd.grad`. Relies on `torch._dynamo.optimize`, which that calls."""
+    capturing = CapturingAutograd(torch._dynamo.lookup_backend(backend), tuple(sorted(options.items())))
+    return torch._dynamo.optimize(capturing, nopython=fullgraph, **settings)(model)
+
+
+def compile_whole(function: Callable[..., Any], backend: Callable[..., Any], most: int) -> Callable[..., Any]:
+    """`function` with `backend` run on its one whole graph, per signature, at most `most` of those."""
+    settings = {"dynamic": False, "recompile_limit": most, "isolate_recompiles": True}
+    compiled = torch._dynamo.optimize(CapturingAutograd(backend), nopython=True, **settings)(function)
+
+    def call(*args: Any) -> Any:
+        with _blaming_the_program():
+            return compiled(*args)
+
+    return call
+
+
 @contextlib.contextmanager
 def _blaming_the_program() -> Iterator[None]:
     """An operator that fails on the example inputs: say which line of the program it is. Relies on `real_stack`."""
@@ -230,6 +281,9 @@ def _innermost(problem: BaseException) -> BaseException:
 
 
 set_grad_enabled = torch._C._set_grad_enabled  # how Dynamo writes the start and the end of a `no_grad` region
+
+
+data_attribute = torch._C._autograd._get_data_attr  # type: ignore[attr-defined]  # how Dynamo writes `x.data`
 
 
 autograd_function_apply = torch.ops.higher_order.autograd_function_apply  # how Dynamo hands over a custom Function
@@ -295,6 +349,21 @@ def in_forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def in_functorch() -> bool:
+    """Is a transform of `torch.func` active?"""
+    return torch._C._functorch.get_dynamic_layer_stack_depth() > 0  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def outside_functorch() -> Iterator[None]:
+    """As if no transform of `torch.func` were active."""
+    if not in_functorch():
+        yield
+        return
+    with pyfunctorch.temporarily_clear_interpreter_stack():
+        yield
+
+
 def autocast_enabled() -> bool:
     return torch._C._is_any_autocast_enabled()
 
@@ -320,6 +389,14 @@ def engine_wants(node: Any) -> bool:
 def tracing_on_fakes() -> Iterator[None]:
     """Where a derivative of torch's own is traced: outside every active mode, in grad mode."""
     with without_modes(), enable_python_dispatcher(), torch.enable_grad():
+        yield
+
+
+@contextlib.contextmanager
+def ignoring_fresh_symbols(fake_mode: FakeTensorMode) -> Iterator[None]:
+    """A run on fake tensors whose results are thrown away, data-dependent sizes with them."""
+    environment = fake_mode.shape_env
+    with environment.ignore_fresh_unbacked_symbols() if environment is not None else contextlib.nullcontext():
         yield
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from torch import fx
 
@@ -15,9 +15,9 @@ from tapeless.ir.branch import Branch
 def resolve_branches(graph: fx.Graph, module: fx.GraphModule) -> None:
     """Replace calls of `cond` by `Branch` nodes, inside the bodies too."""
     for node in graph.find_nodes(op="call_function", target=torch_internals.cond):
-        predicate, true, false, operands = node.args
-        node.target = Branch(*(_body(module, side) for side in (true, false)))
-        node.args = (predicate, *operands)  # type: ignore[misc]
+        predicate, true, false, operands = cast(tuple[Any, Any, Any, Any], node.args)
+        node.target = Branch(_body(module, true), _body(module, false))
+        node.args = (predicate, *operands)
     graph.eliminate_dead_code()
 
 

@@ -21,7 +21,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir.custom import CustomFunction
 
 _KEYS = itertools.count()
-_CALLS: dict[int, CustomCall] = {}
+_CALLS: dict[int, CustomCall | _Identity] = {}
 
 
 @torch.library.custom_op("tapeless::custom_function", mutates_args=())
@@ -72,6 +72,29 @@ class CustomCall:
         for i, result in zip(passed, marked, strict=True):
             results[i] = result
         return results[0] if single else tuple(results)
+
+
+class _Identity:
+    """Passes a value on; its derivative goes to another one."""
+
+    def __init__(self) -> None:
+        graph = fx.Graph()
+        graph.output([graph.placeholder("g")])
+        self.function = CustomFunction(fx.GraphModule({}, graph), (), 1, (0,), (True,), "keep_history")
+        self.key = next(_KEYS)
+        _CALLS[self.key] = self
+
+
+_IDENTITY = _Identity()
+
+
+def keep_history(before: torch.Tensor, tensor: torch.Tensor, hidden: bool) -> None:
+    """Give `tensor`, overwritten where autograd does not look, the derivative of its copy `before`.
+
+    `hidden` says that even its version did not change, as with `.data`.
+    """
+    with torch.no_grad():
+        (tensor.data if hidden else tensor).copy_(marker([tensor], [before], [], _IDENTITY.key)[0])
 
 
 @contextlib.contextmanager

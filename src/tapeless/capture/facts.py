@@ -8,19 +8,17 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from tapeless.torch_internals import set_grad_enabled
+from tapeless.ir import graph as ir
+from tapeless.torch_internals import data_attribute, set_grad_enabled
 
 
 def carry_facts(module: fx.GraphModule) -> None:
     """Tag every node with its name, and with `no_grad` where the user cut the gradient (a region, or `.detach()`)."""
-    for part in module.modules():
-        if isinstance(part, fx.GraphModule):
-            _tag(part.graph)
+    _tag(module, True)
 
 
-def _tag(graph: fx.Graph) -> None:
-    enabled = True
-    for node in graph.nodes:
+def _tag(module: fx.GraphModule, enabled: bool) -> None:
+    for node in module.graph.nodes:
         if node.target is set_grad_enabled:
             enabled = bool(node.args[0])
         cut = not enabled or _is_detach(node)
@@ -29,7 +27,26 @@ def _tag(graph: fx.Graph) -> None:
             "name": node.name,
             **({"no_grad": True} if cut else {}),
         }
+        body = getattr(module, str(node.target), None) if node.op == "get_attr" else None
+        if isinstance(body, fx.GraphModule):
+            _tag(body, enabled)
+
+
+def tag_detached(graph: fx.Graph) -> None:
+    """In the ATen graph: views of a detached value are made again after each write, `detach` and all."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
+        node.meta["custom"] = {**(node.meta.get("custom") or {}), "no_grad": True}
+
+
+def is_cut_in_dynamo(node: fx.Node) -> bool:
+    """May the gradient be cut here? Something that requires none is made of something that does, or a region begins."""
+    result = node.meta.get("example_value")
+    if node.target is set_grad_enabled or not isinstance(result, torch.Tensor):
+        return node.target is set_grad_enabled
+    arguments = [argument.meta.get("example_value") for argument in node.all_input_nodes]
+    tracked = any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments)
+    return tracked and not result.requires_grad and ir.is_differentiable_type(result)
 
 
 def _is_detach(node: fx.Node) -> bool:
-    return node.target in ("detach", "detach_", torch.detach, torch.Tensor.detach)
+    return node.target in ("detach", "detach_", torch.detach, torch.Tensor.detach, data_attribute)

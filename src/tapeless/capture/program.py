@@ -14,7 +14,8 @@ from tapeless import torch_internals
 from tapeless.capture.branch import resolve_branches
 from tapeless.capture.custom import marked_custom_functions, resolve_markers
 from tapeless.capture.effects import keep_constants, remove_tokens
-from tapeless.capture.facts import carry_facts
+from tapeless.capture.facts import carry_facts, tag_detached
+from tapeless.capture.history import histories_kept
 from tapeless.capture.names import name_values
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
@@ -54,21 +55,22 @@ class Captured:
 
 def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
     """The graph of `module` with no mutation and no aliasing left, and the convention that restores both."""
+    _refuse_subclasses(inputs)
     carry_facts(module)
-    with marked_custom_functions(module):
+    with histories_kept(module), marked_custom_functions(module):
         traced, convention = torch_internals.capture_forward(module, inputs)
         graph = traced.graph
         keep_constants(graph, traced)
+        tag_detached(graph)
         resolve_branches(graph, traced)
         remove_tokens(graph, convention.tokens)
         resolve_markers(graph)
-    _refuse_subclasses(inputs, convention)
     name_values(graph, module.graph, convention)
     return Captured(graph, convention, inputs)
 
 
-def _refuse_subclasses(inputs: Sequence[Any], convention: Convention) -> None:
-    """The graph of a tensor subclass works on its parts, and so would its gradient."""
+def _refuse_subclasses(inputs: Sequence[Any]) -> None:
+    """The graph of a tensor subclass works on its parts, which nobody puts together again here."""
     found = sorted({type(value).__name__ for value in inputs if is_traceable_wrapper_subclass(value)})
-    if found and convention.differentiable:
-        raise Unsupported(f"the derivative of a program on {', '.join(found)}: convert to plain tensors first")
+    if found:
+        raise Unsupported(f"a program on tensors of type {', '.join(found)}: convert to plain tensors first")

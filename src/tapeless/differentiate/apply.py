@@ -72,7 +72,7 @@ def _pull_back_branch(emitter: Emitter, node: fx.Node, branch: Branch, g: Any, a
     wanted = [i for i, operand in enumerate(operands) if operand in active]
     cotangents = [emitter.defined(element) for element in _cotangents(emitter, node, g) if element is not None]
     values = [ir.value(operand) if isinstance(operand, fx.Node) else operand for operand in operands]
-    gradients_of = tuple(fresh(values[i]) for i in wanted)
+    gradients_of = tuple(fresh(ir.value(operands[i])) for i in wanted)  # type: ignore[arg-type]  # active: nodes
     arguments = (ir.value(predicate), *cotangents, *values)  # type: ignore[arg-type]
     found = emitter.emit(backward_branch(branch, wanted), arguments, {}, gradients_of)
     for i, gradient in zip(wanted, found, strict=True):

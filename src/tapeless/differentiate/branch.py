@@ -1,7 +1,7 @@
 """The derivative of a choice is the choice of the derivatives.
 
-Each side is differentiated on its own; its backward computes what it needs of its forward again, so that nothing but the
-operands passes from one to the other.
+Each side is differentiated on its own; its backward computes what it needs of its forward again, so that nothing but
+the operands passes from one to the other.
 """
 
 from __future__ import annotations

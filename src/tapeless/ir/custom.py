@@ -50,4 +50,5 @@ def inline_custom(graph: fx.Graph) -> fx.Graph:
     for node in reversed(ir.calls(graph)):
         if isinstance(node.target, CustomFunction):
             graph.erase_node(node)
+    graph.eliminate_dead_code()
     return graph

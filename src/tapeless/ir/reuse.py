@@ -88,6 +88,8 @@ class _Memory:
             return False
         if self.last[operand] != self.order[node] or _layout(operand) != _layout(node):
             return False
+        if torch.Tag.pointwise not in node.target.tags and node.args.count(operand) > 1:  # type: ignore[union-attr]
+            return False  # a product reads all of its operand for each element that it writes
         return all(self.root.get(a) is not operand for a in node.all_input_nodes if a is not operand)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from torch import fx
 
+from tapeless.differentiate.activity import active_nodes
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.partition.split import Split
@@ -25,6 +26,28 @@ def trim(parts: Split, defined: tuple[bool, ...]) -> Split | None:
         if not node.users:
             backward.erase_node(node)
     return _with_captures(parts, backward, [parts.capture_keys[k] for k in kept])
+
+
+def restrict(parts: Split, wrt: tuple[bool, ...]) -> Split:
+    """`parts` giving only the gradients of the inputs `wrt`, and saving only what those need."""
+    unwanted = [k for k, i in enumerate(parts.gradient_inputs) if not wrt[i]]
+    if not unwanted:
+        return parts
+    count = len(parts.cotangent_outputs)
+    backward = specialize(parts.backward, count, (), unwanted, settle=False)
+    results = [r for k, r in enumerate(ir.outputs(backward)) if k not in unwanted]
+    backward.output_node().args = (results,)
+    kept = [k for k, node in enumerate(ir.inputs(backward)[count:]) if node.users]
+    for node in ir.inputs(backward)[count:]:
+        if not node.users:
+            backward.erase_node(node)
+    fewer = _with_captures(parts, backward, [parts.capture_keys[k] for k in kept])
+    active = active_nodes(fewer.forward, [n for n, w in zip(ir.inputs(fewer.forward), wrt, strict=True) if w])
+    return replace(
+        fewer,
+        gradient_inputs=tuple(i for i in parts.gradient_inputs if wrt[i]),
+        active_outputs=tuple(node in active for node in ir.outputs(fewer.forward)),
+    )
 
 
 def _with_captures(parts: Split, backward: fx.Graph, keys: list[tuple[str, int]]) -> Split:

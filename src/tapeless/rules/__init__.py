@@ -28,6 +28,7 @@ from tapeless.rules.registry import linear as linear
 from tapeless.rules.registry import nondifferentiable as nondifferentiable
 from tapeless.rules.registry import pointwise as pointwise
 from tapeless.rules.registry import vjp as vjp
+from tapeless.rules.registry import zero as zero
 
 FAMILIES = (
     _activation,

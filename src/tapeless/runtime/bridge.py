@@ -15,8 +15,10 @@ import torch
 
 from tapeless import torch_internals
 from tapeless.errors import Unsupported
+from tapeless.ir.ops import accumulate
 from tapeless.runtime.program import Program
-from tapeless.runtime.variant import Mask, Variant
+from tapeless.runtime.signature import Mask
+from tapeless.runtime.variant import Variant
 
 
 class _Hidden:
@@ -90,8 +92,9 @@ class Bridge(torch.autograd.Function):
         mask = tuple(g is not None for g in cotangents)
         wanted = _wanted(ctx)
         if not variant.serves(mask):
-            return None, None, *_replayed(ctx, cotangents, wanted)
-        program.profile.record(mask[: variant.parts.real_outputs])
+            return None, None, *_unexpected(ctx, cotangents, wanted)
+        if any(mask[: variant.parts.real_outputs]):
+            program.profile.record(mask[: variant.parts.real_outputs])
         if torch.is_grad_enabled():
             return None, None, *_differentiable(ctx, mask, wanted, cotangents)
         backward = program.backward(variant, mask, wanted)
@@ -130,11 +133,22 @@ def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any
     available = [*_coerced(cotangents, ctx.variant.formats), *_saved(ctx)]
     requires_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in available)
     backward, derivative = ctx.program.derivative(ctx.variant, mask, wanted, requires_grad)
-    return backward.spread(run(derivative, backward.select(available)))
+    with torch_internals.without_autocast():
+        return backward.spread(run(derivative, backward.select(available)))
+
+
+def _unexpected(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
+    """Cotangents that a trimmed forward did not expect, and perhaps such of its temporaries as well (second order)."""
+    real = ctx.variant.parts.real_outputs
+    gradients = _replayed(ctx, cotangents, wanted)
+    if all(g is None for g in cotangents[real:]):
+        return gradients
+    of_temporaries = Bridge.backward(ctx, *(None,) * real, *cotangents[real:])[2:]
+    return [accumulate(a, b) for a, b in zip(gradients, of_temporaries, strict=True)]
 
 
 def _replayed(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
-    """Cotangents that the trimmed forward did not expect: run the full one again and differentiate that."""
+    """The gradients from cotangents of real outputs: run the full forward again and differentiate that."""
     program: Program = ctx.program
     program.profile.mispredicted()
     real = ctx.variant.parts.real_outputs
@@ -143,7 +157,7 @@ def _replayed(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
     args = ctx.replay.args
     chosen = [i for i, w in enumerate(wanted) if w]
     with torch.enable_grad():
-        tracked = args if create_graph else tuple(_leaf(a, w) for a, w in zip(args, wanted, strict=True))
+        tracked = tuple(_tracked(a, w, create_graph) for a, w in zip(args, wanted, strict=True))
         outs = _Replay(tracked, ctx.replay.versions, ctx.replay.random_state).run(program)
         pairs = [(o, g) for o, g in zip(outs, cotangents[:real], strict=True) if g is not None]
         found = torch.autograd.grad(
@@ -156,8 +170,13 @@ def _replayed(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
     return gradients
 
 
-def _leaf(value: Any, wanted: bool) -> Any:
-    return value.detach().requires_grad_(wanted) if isinstance(value, torch.Tensor) else value
+def _tracked(value: Any, wanted: bool, create_graph: bool) -> Any:
+    """An argument of the forward that runs again: apart from the others, which may have been computed from it."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if create_graph:
+        return value.view_as(value) if wanted else value
+    return value.detach().requires_grad_(wanted)
 
 
 def _wanted(ctx: Any) -> Mask:
@@ -172,7 +191,8 @@ def _wants(node: Any) -> bool:
 
 def _coerced(cotangents: Sequence[Any], formats: Sequence[Any]) -> list[Any]:
     """Cotangents in the memory format that the backward was written for; autograd may send expanded ones."""
-    return [None if g is None else g.contiguous(memory_format=f) for g, f in zip(cotangents, formats, strict=True)]
+    plain = [None if g is None else g.contiguous(memory_format=f) for g, f in zip(cotangents, formats, strict=True)]
+    return [g.resolve_conj() if g is not None and g.is_conj() else g for g in plain]
 
 
 def _saved(ctx: Any) -> list[Any]:

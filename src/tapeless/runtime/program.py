@@ -19,7 +19,9 @@ from torch import fx
 from tapeless.differentiate.forward import push_forward
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph
-from tapeless.runtime.variant import Backward, Mask, Signature, Variant, differentiate_graph
+from tapeless.runtime.derivatives import DERIVATIVES
+from tapeless.runtime.signature import Mask, Signature
+from tapeless.runtime.variant import Backward, Variant
 
 T = TypeVar("T")
 
@@ -81,9 +83,11 @@ class Program:
     def __init__(self, graph: fx.Graph, signature: Signature, variants: int = 8) -> None:
         self.signature = signature
         self.most = variants
-        self.whole = Variant(differentiate_graph(graph, signature), signature)
+        self.whole = Variant(DERIVATIVES.of(graph, signature), signature)
         self.tensor_inputs = [ir.is_tensor(node) for node in ir.inputs(graph)]
-        self.random = any(_is_random(node) for node in ir.calls(graph))
+        self.random = any(is_random(node) for node in ir.calls(graph))
+        # A copy of an overwritten input has no history: a forward run again from it cannot be differentiated twice.
+        self._overwrites_history = any(signature.wrt[i] for i in signature.mutated)
         self.profile = Profile()
         self._trimmed: Recent[Variant | None] = Recent(variants)
         self._backwards: Recent[Backward] = Recent(4 * variants)
@@ -104,13 +108,13 @@ class Program:
     def choose(self) -> Variant:
         """The forward to run now: trimmed to the mask that keeps arriving, if that saves anything."""
         mask, profile = self.profile.mask, self.profile
-        if mask is None or all(mask) or profile.streak < profile.patience:
+        if mask is None or all(mask) or profile.streak < profile.patience or self._overwrites_history:
             return self.whole
         return self._trimmed.find(mask, lambda: self.whole.trimmed(mask)) or self.whole
 
     def backward(self, variant: Variant, mask: Mask, wanted: Mask) -> Backward:
         """The backward for this mask; where specialising would take long, the generic one until the mask recurs."""
-        key = (id(variant), mask, wanted)
+        key = (variant, mask, wanted)
         if key not in self._backwards and self._is_worth_waiting(variant, wanted) and self._is_new(mask):
             generic = variant.generic
             if generic is not None:
@@ -141,8 +145,8 @@ class Program:
             flags = tuple(ir.is_tensor(output) for output in ir.outputs(backward.graph))
             return backward, Program(backward.graph, Signature(wrt, flags), self.most)
 
-        return self._derivatives.find((id(variant), mask, wanted, requires_grad), build)
+        return self._derivatives.find((variant, mask, wanted, requires_grad), build)
 
 
-def _is_random(node: fx.Node) -> bool:
+def is_random(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

@@ -18,8 +18,8 @@ from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.partition.split import is_free
 from tapeless.runtime import bridge
-from tapeless.runtime.program import Program
-from tapeless.runtime.variant import Signature
+from tapeless.runtime.program import Program, is_random
+from tapeless.runtime.signature import Signature
 
 Run = Callable[[list[Any]], list[Any]]
 
@@ -78,8 +78,11 @@ def _returned_on_the_way(graph: fx.Graph, signature: Signature) -> set[fx.Node]:
 def _levels(graph: fx.Graph, cuts: set[fx.Node]) -> dict[fx.Node, int]:
     """How many cuts lie, one behind the other, between the inputs and each value."""
     level = dict.fromkeys(ir.inputs(graph), 0)
+    ordered = 0  # random numbers are drawn, and effects happen, in the order of the program
     for node in ir.calls(graph):
         level[node] = max((level[a] + (a in cuts) for a in node.all_input_nodes), default=0)
+        if is_random(node) or node.is_impure():
+            level[node] = ordered = max(level[node], ordered)
     return level
 
 
@@ -115,12 +118,14 @@ class _Cut:
         asked, outputs = self.signature, ir.outputs(self.graph)
         position = {node: i for i, node in reversed(list(enumerate(outputs))) if isinstance(node, fx.Node)}
         wanted = dict(zip(ir.inputs(self.graph), asked.wrt, strict=True))
+        parameters = dict(zip(ir.inputs(self.graph), asked.parameters, strict=False))
         mutated = {node for i, node in enumerate(ir.inputs(self.graph)) if i in asked.mutated}
         return Signature(
             wrt=tuple(wanted.get(node, node in active) for node in self.inputs),
             differentiable=tuple(asked.differentiable[position[n]] if n in position else n in active for n in results),
             hidden=tuple(k for k, node in enumerate(results) if position.get(node, -1) in asked.hidden),
             mutated=tuple(k for k, node in enumerate(self.inputs) if node in mutated),
+            parameters=tuple(parameters.get(node, False) for node in self.inputs),
         )
 
 

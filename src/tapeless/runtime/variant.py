@@ -11,27 +11,18 @@ import torch
 from torch import fx
 
 from tapeless.backends.python import compile_graph
-from tapeless.differentiate.reverse import memory_format, reverse
+from tapeless.differentiate.reverse import memory_format
 from tapeless.ir import graph as ir
-from tapeless.ir.custom import inline_custom
 from tapeless.ir.copying import copy_graph, prune_inputs
-from tapeless.partition.split import Split, split
+from tapeless.ir.custom import inline_custom
+from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
+from tapeless.runtime.derivatives import differentiate_graph
+from tapeless.runtime.signature import Mask, Signature
 from tapeless.specialize.lower import lower_grad_of
 from tapeless.specialize.rewrite import specialize
 
-Mask = tuple[bool, ...]
 Boxed = Callable[[list[Any]], list[Any]]
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What is asked of a graph: which inputs want gradients, which outputs may send cotangents."""
-
-    wrt: Mask
-    differentiable: Mask
-    hidden: tuple[int, ...] = ()  # outputs that autograd must not see: the calling convention rebuilds them
-    mutated: tuple[int, ...] = ()  # inputs that are overwritten after the call
 
 
 @dataclass
@@ -114,13 +105,6 @@ class Variant:
         """The variant that saves only what this mask needs; None if that is everything."""
         parts = trim(self.parts, mask)
         return None if parts is None else Variant(parts, self.signature, mask)
-
-
-def differentiate_graph(graph: fx.Graph, signature: Signature) -> Split:
-    """A copy of `graph`, differentiated and cut into forward and backward."""
-    graph = copy_graph(graph)
-    wrt = [node for node, wanted in zip(ir.inputs(graph), signature.wrt, strict=True) if wanted]
-    return split(reverse(graph, wrt, signature.differentiable), signature.mutated)
 
 
 def runnable(forward: fx.Graph) -> fx.Graph:

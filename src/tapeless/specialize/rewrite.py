@@ -30,17 +30,22 @@ aten = torch.ops.aten
 
 
 def specialize(
-    backward: fx.Graph, cotangents: int, undefined: Collection[int] = (), unwanted: Collection[int] = ()
+    backward: fx.Graph,
+    cotangents: int,
+    undefined: Collection[int] = (),
+    unwanted: Collection[int] = (),
+    settle: bool = True,
 ) -> fx.Graph:
     """`backward` for calls in which the inputs `undefined` are None and the outputs `unwanted` are not asked for.
 
     The first `cotangents` inputs are cotangents, `undefined` are among them. Inputs and outputs keep their positions:
     an input that is not read any more stays as an unused placeholder, an output that is structurally zero or unwanted
-    becomes None.
+    becomes None. With `settle`, what is not undefined is known to be defined: `accumulate` becomes `aten.add`.
     """
     replay = _Replay(region_cotangents(backward, ir.inputs(backward)[:cotangents]))
     fakes = [ir.value(node) for node in ir.inputs(backward)]
     with torch_internals.emission(torch_internals.fake_mode_of(fakes)), replay.emitter:
+        replay.emitter.addition = aten.add.Tensor if settle else accumulate
         for position, node in enumerate(ir.inputs(backward)):
             replay.input(node, position in undefined)
         for node in ir.calls(backward):
@@ -64,7 +69,6 @@ class _Replay:
         self.graph = fx.Graph()
         self.cotangents = cotangents
         self.emitter = Emitter(self.graph, result_is_zero)
-        self.emitter.addition = aten.add.Tensor  # what is not zero is defined
         self.values: dict[fx.Node, Any] = {}
         self.copies: dict[fx.Node, fx.Node] = {}  # nodes that no zero reached
 

@@ -1,0 +1,151 @@
+"""Mutation that autograd does not see: under `no_grad`, through `.data`, through `.detach()`.
+
+In eager such a write changes the values of a tensor and leaves its derivative what it was. A functional graph knows
+values alone, so the Dynamo graph is run once on fake tensors, with eager's own autograd watching; where a tensor that
+requires a gradient was overwritten behind autograd's back, a `CustomFunction` gives the new value the derivative of
+the old one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+from torch import fx
+
+from tapeless import torch_internals
+from tapeless.capture.custom import keep_history
+from tapeless.capture.facts import is_cut_in_dynamo
+from tapeless.ir import graph as ir
+
+Edit = tuple[fx.Node, fx.Node | None]  # a node that was inserted, and the one in whose place it stands
+
+
+@contextlib.contextmanager
+def histories_kept(module: fx.GraphModule) -> Iterator[None]:
+    """While it lasts, the Dynamo graph of `module` (and of the bodies it calls) says what its unseen writes mean."""
+    edits: list[Edit] = []
+    try:
+        for part in _parts(module):
+            if any(map(is_cut_in_dynamo, part.graph.nodes)):
+                edits += _write_down(part)
+        yield
+    finally:
+        for node, original in reversed(edits):
+            if original is not None:
+                node.replace_all_uses_with(original)
+            node.graph.erase_node(node)
+
+
+def _parts(module: fx.GraphModule) -> Iterator[fx.GraphModule]:
+    """The module and the bodies that it calls, but for those of custom functions: their derivative is their own."""
+    yield module
+    for node in module.graph.find_nodes(op="get_attr"):
+        body = getattr(module, str(node.target), None)
+        own = any(user.target is torch_internals.autograd_function_apply for user in node.users)
+        if isinstance(body, fx.GraphModule) and not own:
+            yield from _parts(body)
+
+
+def _write_down(part: fx.GraphModule) -> Iterator[Edit]:
+    seen = _Witness(part)
+    seen.watch()
+    for node, written in seen.unseen.items():
+        for value, hidden in written:
+            yield from _keep_history(part.graph, node, value, hidden)
+    for node, values in seen.detached.items():
+        for value in values:
+            yield _detach_after(part.graph, node, value), value
+
+
+def _keep_history(graph: fx.Graph, node: fx.Node, value: fx.Node, hidden: bool) -> Iterator[Edit]:
+    """`node` writes to `value` unseen: its derivative stays that of a copy made before."""
+    with graph.inserting_before(node):
+        before = graph.call_method("clone", (value,))
+    with graph.inserting_after(node):
+        after = graph.call_function(keep_history, (before, value, hidden))
+    for new in (before, after):
+        new.meta = {"stack_trace": node.meta.get("stack_trace"), "custom": {}}
+        yield new, None
+
+
+def _detach_after(graph: fx.Graph, node: fx.Node, value: fx.Node) -> fx.Node:
+    """`y.detach_()`: whoever reads `y` from now on reads `y.detach()`."""
+    order = {n: i for i, n in enumerate(graph.nodes)}
+    with graph.inserting_after(node):
+        detached = graph.call_method("detach", (value,))
+    detached.meta = {**node.meta, "custom": {"no_grad": True}}
+    value.replace_all_uses_with(detached, lambda user: user is not detached and order[user] > order[node])
+    return detached
+
+
+_NONE = object()  # the history of a tensor that requires no gradient
+
+
+class _Witness(fx.Interpreter):
+    """Runs a Dynamo graph on fake tensors and notes which histories survived a write, and which were dropped."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.unseen: dict[fx.Node, list[tuple[fx.Node, bool]]] = defaultdict(list)
+        self.detached: dict[fx.Node, list[fx.Node]] = defaultdict(list)
+        self.histories: dict[fx.Node, Any] = {}
+        self.sharing: dict[int | None, list[fx.Node]] = defaultdict(list)  # by storage
+
+    def watch(self) -> None:
+        examples = [node.meta.get("example_value") for node in ir.inputs(cast(fx.Graph, self.module.graph))]
+        mode = torch_internals.fake_mode_of(examples)
+        with torch_internals.tracing_on_fakes(), mode, torch_internals.ignoring_fresh_symbols(mode):
+            self.run(*map(_input_like, examples), enable_io_processing=False)
+
+    def run_node(self, n: fx.Node) -> Any:
+        arguments = {a: self.env[a] for a in n.all_input_nodes if isinstance(self.env[a], torch.Tensor)}
+        before = {a: (t._version, t.requires_grad) for a, t in arguments.items()}
+        result = super().run_node(n)
+        written = [t for a, t in arguments.items() if t._version != before[a][0]]
+        for a, t in arguments.items():
+            if before[a][1] and not t.requires_grad:
+                self.detached[n].append(a)
+        for storage in {_storage(t) for t in written} - {None}:
+            self._note_write(n, storage, written)
+        if isinstance(result, torch.Tensor):
+            self.histories[n] = _history(result)
+            self.sharing[_storage(result)].append(n)
+        return result
+
+    def _note_write(self, node: fx.Node, storage: int | None, written: list[torch.Tensor]) -> None:
+        noted: set[int] = set()
+        versions = {id(t) for t in written}
+        for other in self.sharing[storage]:
+            tensor = self.env[other]
+            history, self.histories[other] = self.histories[other], _history(tensor)
+            if history is not _NONE and history is self.histories[other] and id(tensor) not in noted:
+                noted.add(id(tensor))
+                self.unseen[node].append((other, id(tensor) not in versions))
+
+
+def _input_like(example: Any) -> Any:
+    """Another tensor of the type of `example`, a leaf of the autograd graph only if `example` is one."""
+    if not isinstance(example, torch.Tensor):
+        return example
+    leaf = example.detach().requires_grad_(example.requires_grad)
+    return leaf if example.is_leaf else leaf.clone()
+
+
+def _history(tensor: torch.Tensor) -> Any:
+    """Where the tensor's derivative comes from: None for a leaf, `_NONE` for none at all."""
+    try:
+        return tensor.grad_fn if tensor.requires_grad else _NONE
+    except RuntimeError:  # a view made under `no_grad`, of a value that was overwritten since: its base has the history
+        return _NONE
+
+
+def _storage(tensor: torch.Tensor) -> int | None:
+    """What tells whether two tensors share memory; None for one that has no memory of its own (under `vmap`)."""
+    try:
+        return tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):
+        return None
