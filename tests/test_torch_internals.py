@@ -70,6 +70,7 @@ def test_convention_of_a_plain_program():
     assert [True, False] == convention.input_requires_grad()
     assert [] == convention.hidden_outputs()
     assert [] == convention.mutated_inputs()
+    assert [] == convention.write_backs()
     assert 0 == convention.tokens
     assert [0, 1] == [convention.argument_of(node) for node in module.graph.find_nodes(op="placeholder")]
 
@@ -89,6 +90,8 @@ def test_convention_knows_mutated_inputs():
     _, convention = captured(mutate, torch.ones(3, requires_grad=True), torch.zeros(3))
 
     assert [1] == convention.mutated_inputs()
+    assert [(0, 1)] == convention.write_backs()
+    assert 1 == convention.first_output
 
 
 def test_convention_counts_effect_tokens():
@@ -137,6 +140,49 @@ def test_trace_function_without_tensor_operations():
     assert torch_internals.trace_function(lambda x: 3, (torch.ones(3),), {}) is None
 
 
+def count_graphs(found):
+    def backend(module, inputs, options=None):
+        found.append((module, options))
+        return module
+
+    return backend
+
+
+def inner_gradient(x):
+    (g,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+    return g.sum()
+
+
+def test_capturing_autograd_does_not_break_the_graph():
+    found = []
+    capturing = torch_internals.CapturingAutograd(count_graphs(found), (("variants", 2),))
+    torch._dynamo.optimize(capturing)(inner_gradient)(torch.ones(3, requires_grad=True))
+
+    assert [{"variants": 2}] == [options for _, options in found]
+
+
+def test_compile_capturing_autograd_takes_a_backend_by_name():
+    compiled = torch_internals.compile_capturing_autograd(inner_gradient, "eager", {}, fullgraph=True)
+    x = torch.ones(3, requires_grad=True)
+
+    assert 9 == compiled(x).item()
+
+
+def test_compile_whole_compiles_once_per_signature():
+    found = []
+    compiled = torch_internals.compile_whole(lambda x: x.sin(), count_graphs(found), 4)
+    for size in (3, 3, 5):
+        compiled(torch.ones(size))
+
+    assert 2 == len(found)
+
+
+def test_compile_whole_blames_the_program():
+    compiled = torch_internals.compile_whole(lambda x, y: x @ y, count_graphs([]), 4)
+    with pytest.raises(ProgramFailed):
+        compiled(torch.ones(2, 3), torch.ones(2, 3))
+
+
 def test_traced_function_rebuild_keeps_the_signature():
     def program(x, *, scale):
         return {"out": x * scale}
@@ -172,6 +218,21 @@ def test_set_grad_enabled_is_what_dynamo_writes():
     traced = torch_internals.trace_function(program, (torch.ones(3, requires_grad=True),), {})
 
     assert 2 == targets(traced.module).count(torch_internals.set_grad_enabled)
+
+
+def test_data_attribute_is_what_dynamo_writes():
+    traced = torch_internals.trace_function(lambda x: x.data * x, (torch.ones(3, requires_grad=True),), {})
+
+    assert torch_internals.data_attribute in targets(traced.module)
+
+
+def test_cond_is_what_a_traced_graph_contains():
+    def choose(x):
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    module, _ = captured(choose, torch.ones(3, requires_grad=True))
+
+    assert torch_internals.cond in targets(module)
 
 
 def test_autograd_function_apply_is_what_dynamo_writes():
@@ -265,6 +326,20 @@ def test_in_forward_mode():
     assert (False, True, False) == (before, during, torch_internals.in_forward_mode())
 
 
+def test_in_functorch_and_outside_functorch():
+    seen = []
+
+    def program(x):
+        seen.append(torch_internals.in_functorch())
+        with torch_internals.outside_functorch():
+            seen.append(torch_internals.in_functorch())
+        return x.sum()
+
+    torch.func.grad(program)(torch.ones(3))
+
+    assert [True, False, False] == [*seen, torch_internals.in_functorch()]
+
+
 def test_autocast_enabled_and_without_autocast():
     with torch.autocast("cpu"):
         outer = torch_internals.autocast_enabled()
@@ -316,6 +391,17 @@ def test_tracing_on_fakes_records_autograd_of_fake_tensors():
         (gradient,) = torch.autograd.grad(leaf.sin().sum(), leaf)
 
     assert isinstance(gradient, torch_internals.FakeTensor)
+
+
+def test_ignoring_fresh_symbols_forgets_them():
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    mode = torch_internals.FakeTensorMode(shape_env=ShapeEnv(allow_dynamic_output_shape_ops=True))
+    fake = mode.from_tensor(torch.ones(3))
+    with mode, torch_internals.ignoring_fresh_symbols(mode):
+        fake[fake > 0]
+
+    assert [] == mode.shape_env.pending_fresh_unbacked_symbols
 
 
 def test_custom_op_without_derivative():

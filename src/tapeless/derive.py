@@ -178,7 +178,7 @@ def jacobian(traced: Traced, of: Sequence[Slot], wrt: Sequence[Slot], forward: b
     captured = halves.captures(ir.inputs(halves.forward.graph), ir.outputs(halves.forward.graph))
     rows = [traced.output_value(slot) for slot in of]
     columns = [traced.input_value(slot) for slot in wrt]
-    anchor = torch_internals.fake_mode_of([*columns, *rows]).from_tensor(torch.empty(0))
+    anchor = torch_internals.fake_mode_of([*columns, *rows]).from_tensor(torch.empty(0), static_shapes=True)
     body = _columnwise if forward else _rowwise
     template = functional_graph(
         lambda _, *captures: body(halves, rows, columns, captures), [anchor, *(ir.value(node) for node in captured)]

@@ -249,7 +249,7 @@ def _placeholder(captured: Captured, tensor: torch.Tensor) -> fx.Node:
     """An argument that the program never reads is an input of its graph all the same."""
     fake_mode = torch_internals.fake_mode_of([ir.value(node) for node in captured.graph.nodes])
     node = fx.Graph().placeholder("unused")
-    ir.set_value(node, fake_mode.from_tensor(tensor))
+    ir.set_value(node, fake_mode.from_tensor(tensor, static_shapes=True))
     return node
 
 

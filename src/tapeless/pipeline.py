@@ -73,10 +73,10 @@ def differentiate_captured(
 ) -> Gradient:
     """A captured graph → its forward and backward as programs; their first inputs are `arguments`, in order."""
     asked = signature(captured)
+    flags = dict(zip(ir.inputs(captured.graph), asked.wrt, strict=True))
     known = {id(captured.example(node)): node for node in ir.inputs(captured.graph)}
     first = [known.get(id(tensor)) or _unused_input(captured.graph, name, tensor) for name, tensor in arguments]
     order = [*first, *(node for node in known.values() if node not in first)]
-    flags = dict(zip(ir.inputs(captured.graph), asked.wrt, strict=False))
     graph = copy_nodes(ir.calls(captured.graph), order, ir.outputs(captured.graph))
     asked = replace(asked, wrt=tuple(flags.get(node, False) for node in order), hidden=(), mutated=())
     offset = len(captured.convention.mutated_inputs())

@@ -221,8 +221,15 @@ def trace_function(
     return TracedFunction(found.graph_module, list(found.example_inputs), output, bound)
 
 
-def _tracing_autograd() -> contextlib.AbstractContextManager[Any]:
-    return torch._dynamo.config.patch(trace_autograd_ops=True)
+class _TracingAutograd(contextlib.AbstractContextManager[None]):
+    """`torch._dynamo.config.patch(trace_autograd_ops=True)`, which takes longer than a small program."""
+
+    def __enter__(self) -> None:
+        self.before = torch._dynamo.config.trace_autograd_ops
+        torch._dynamo.config.trace_autograd_ops = True
+
+    def __exit__(self, *_: Any) -> None:
+        torch._dynamo.config.trace_autograd_ops = self.before
 
 
 @dataclass(frozen=True)
@@ -235,7 +242,7 @@ class CapturingAutograd:
 
     function: Callable[..., Any]
     options: tuple[tuple[str, Any], ...] = ()
-    backend_ctx_ctor: Callable[[], contextlib.AbstractContextManager[Any]] = _tracing_autograd
+    backend_ctx_ctor: Callable[[], contextlib.AbstractContextManager[Any]] = _TracingAutograd
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return self.function(module, inputs, **({"options": dict(self.options)} if self.options else {}))

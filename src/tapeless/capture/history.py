@@ -54,7 +54,7 @@ def _write_down(part: fx.GraphModule) -> Iterator[Edit]:
     seen = _Witness(part)
     seen.watch()
     for node, written in seen.unseen.items():
-        for value, hidden in written:
+        for value, hidden in reversed(written):  # so that the base, which was there first, is written first
             yield from _keep_history(part.graph, node, value, hidden)
     for node, values in seen.detached.items():
         for value in values:
@@ -92,7 +92,7 @@ class _Witness(fx.Interpreter):
         super().__init__(module, garbage_collect_values=False)
         self.unseen: dict[fx.Node, list[tuple[fx.Node, bool]]] = defaultdict(list)
         self.detached: dict[fx.Node, list[fx.Node]] = defaultdict(list)
-        self.histories: dict[fx.Node, Any] = {}
+        self.histories: dict[fx.Node, tuple[Any, int]] = {}  # and versions
         self.sharing: dict[int | None, list[fx.Node]] = defaultdict(list)  # by storage
 
     def watch(self) -> None:
@@ -105,26 +105,26 @@ class _Witness(fx.Interpreter):
         arguments = {a: self.env[a] for a in n.all_input_nodes if isinstance(self.env[a], torch.Tensor)}
         before = {a: (t._version, t.requires_grad) for a, t in arguments.items()}
         result = super().run_node(n)
-        written = [t for a, t in arguments.items() if t._version != before[a][0]]
         for a, t in arguments.items():
             if before[a][1] and not t.requires_grad:
                 self.detached[n].append(a)
-        for storage in {_storage(t) for t in written} - {None}:
-            self._note_write(n, storage, written)
+        for storage in {_storage(t) for a, t in arguments.items() if t._version != before[a][0]} - {None}:
+            self._note_write(n, storage)
         if isinstance(result, torch.Tensor):
-            self.histories[n] = _history(result)
+            self.histories[n] = _history(result), result._version
             self.sharing[_storage(result)].append(n)
         return result
 
-    def _note_write(self, node: fx.Node, storage: int | None, written: list[torch.Tensor]) -> None:
+    def _note_write(self, node: fx.Node, storage: int | None) -> None:
+        """Whoever shares the memory that was written and still has the history it had, does not know of it."""
         noted: set[int] = set()
-        versions = {id(t) for t in written}
         for other in self.sharing[storage]:
             tensor = self.env[other]
-            history, self.histories[other] = self.histories[other], _history(tensor)
-            if history is not _NONE and history is self.histories[other] and id(tensor) not in noted:
+            history, version = self.histories[other]
+            self.histories[other] = _history(tensor), tensor._version
+            if history is not _NONE and history is self.histories[other][0] and id(tensor) not in noted:
                 noted.add(id(tensor))
-                self.unseen[node].append((other, id(tensor) not in versions))
+                self.unseen[node].append((other, tensor._version == version))
 
 
 def _input_like(example: Any) -> Any:
@@ -136,11 +136,9 @@ def _input_like(example: Any) -> Any:
 
 
 def _history(tensor: torch.Tensor) -> Any:
-    """Where the tensor's derivative comes from: None for a leaf, `_NONE` for none at all."""
-    try:
-        return tensor.grad_fn if tensor.requires_grad else _NONE
-    except RuntimeError:  # a view made under `no_grad`, of a value that was overwritten since: its base has the history
-        return _NONE
+    """Where the tensor's derivative comes from (a view's, from its base): None for a leaf, `_NONE` if it has none."""
+    base = tensor if tensor._base is None else tensor._base
+    return base.grad_fn if tensor.requires_grad and base.requires_grad else _NONE
 
 
 def _storage(tensor: torch.Tensor) -> int | None:

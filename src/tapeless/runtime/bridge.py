@@ -156,7 +156,7 @@ def _replayed(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
     create_graph = torch.is_grad_enabled()
     args = ctx.replay.args
     chosen = [i for i, w in enumerate(wanted) if w]
-    with torch.enable_grad():
+    with torch.enable_grad(), torch_internals.without_autocast():
         tracked = tuple(_tracked(a, w, create_graph) for a, w in zip(args, wanted, strict=True))
         outs = _Replay(tracked, ctx.replay.versions, ctx.replay.random_state).run(program)
         pairs = [(o, g) for o, g in zip(outs, cotangents[:real], strict=True) if g is not None]

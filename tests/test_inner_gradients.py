@@ -1,0 +1,273 @@
+"""Programs whose loss contains gradients: the gradient call inside or outside the compiled function, equal to eager."""
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+import tapeless
+from comparing import assert_values, seeded
+
+STEPS = 3
+
+
+def mlp(inputs, outputs=1, width=8):
+    return nn.Sequential(nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, outputs)).double()
+
+
+def normal(*shape):
+    return torch.randn(shape, dtype=torch.float64)
+
+
+def gradient(value, x, **options):
+    return torch.autograd.grad(value.sum(), x, create_graph=True, **options)[0]
+
+
+# --- the programs: model, data → loss. `call` is what evaluates the model -------------------------------------------
+
+
+def heat(model, call, data):
+    """u_t = u_xx"""
+    u = call(model, data["x"])
+    g = gradient(u, data["x"])
+    return (g[:, 1:] - gradient(g[:, :1], data["x"])[:, :1]).square().mean() + u.square().mean()
+
+
+def burgers(model, call, data):
+    """u_t + u u_x = ν u_xx"""
+    u = call(model, data["x"])
+    g = gradient(u, data["x"])
+    second = gradient(g[:, :1], data["x"])[:, :1]
+    return (g[:, 1:] + u * g[:, :1] - 0.01 * second).square().mean()
+
+
+def poisson(model, call, data):
+    """Δu = 1, the Laplacian by two nested gradients"""
+    g = gradient(call(model, data["x"]), data["x"])
+    laplacian = sum(gradient(g[:, i], data["x"])[:, i] for i in range(2))
+    return (laplacian - 1).square().mean()
+
+
+def gradient_penalty(model, call, data):
+    """WGAN-GP's critic"""
+    norm = gradient(call(model, data["x"]), data["x"]).norm(dim=1)
+    return call(model, data["y"]).mean() - call(model, data["z"]).mean() + 10 * (norm - 1).square().mean()
+
+
+def force_field(model, call, data):
+    """Energies from distances; the loss reads forces and stress."""
+
+    def energy(model, positions, strain):
+        moved = positions @ (torch.eye(3, dtype=torch.float64) + (strain + strain.mT) / 2)
+        distances = (moved[data["i"]] - moved[data["j"]]).square().sum(1, keepdim=True).sqrt()
+        return call(model, (-distances).exp()).sum()
+
+    e = energy(model, data["positions"], data["strain"])
+    force, stress = torch.autograd.grad(e, (data["positions"], data["strain"]), create_graph=True)
+    return e.square() + (force - data["force"]).square().mean() + stress.square().mean()
+
+
+def maml(model, call, data):
+    """The loss after an inner step, by the parameters before it"""
+    parameters = dict(model.named_parameters())
+    apply = functools.partial(torch.func.functional_call, model)
+    inner = call(apply, parameters, (data["x"],)).square().mean()
+    found = torch.autograd.grad(inner, list(parameters.values()), create_graph=True)
+    adapted = {name: p - 0.1 * g for (name, p), g in zip(parameters.items(), found, strict=True)}
+    return (call(apply, adapted, (data["y"],)) - 1).square().mean()
+
+
+PROGRAMS = {"heat": heat, "burgers": burgers, "poisson": poisson, "penalty": gradient_penalty, "maml": maml}
+
+
+def points():
+    data = {name: normal(5, 2) for name in "xyz"}
+    return mlp(2), {**data, "x": data["x"].requires_grad_()}
+
+
+def molecule():
+    i, j = torch.triu_indices(4, 4, 1)
+    positions, strain = normal(4, 3).requires_grad_(), torch.zeros(3, 3, dtype=torch.float64, requires_grad=True)
+    return mlp(1), {"positions": positions, "strain": strain, "force": normal(4, 3), "i": i, "j": j}
+
+
+def plain(model, *args):
+    return model(*args)
+
+
+def train(program, make, loss, steps=STEPS):
+    """Losses and parameters of a few optimizer steps."""
+    model, data = seeded(0, make)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        value = loss(program, model, data)
+        value.backward(inputs=list(model.parameters()))
+        optimizer.step()
+        losses.append(value)
+    return [*losses, *model.parameters()]
+
+
+def eager(program, model, data):
+    return program(model, plain, data)
+
+
+def inside(compile):
+    """The whole loss, gradient calls and all, is one compiled function."""
+    compiled = {}
+
+    def loss(program, model, data):
+        if program not in compiled:
+            compiled[program] = compile(lambda model, data: program(model, plain, data))
+        return compiled[program](model, data)
+
+    return loss
+
+
+def outside(compile):
+    """Only the model is compiled; the program around it asks for gradients."""
+    call = compile(plain)
+    return lambda program, model, data: program(model, call, data)
+
+
+WAYS = {
+    "inside": lambda: inside(functools.partial(tapeless.compile, fullgraph=True)),
+    "inside, across graph breaks": lambda: inside(functools.partial(torch.compile, backend="tapeless")),
+    "outside": lambda: outside(functools.partial(tapeless.compile, fullgraph=True)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_training(name, way):
+    expected = train(PROGRAMS[name], points, eager)
+
+    assert_values(expected, train(PROGRAMS[name], points, WAYS[way]()))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_force_field(way):
+    expected = train(force_field, molecule, eager)
+
+    assert_values(expected, train(force_field, molecule, WAYS[way]()))
+
+
+# --- with transforms in place of autograd.grad ----------------------------------------------------------------------
+
+
+def heat_by_transforms(model, data):
+    def u(x):
+        return model(x).sum()
+
+    g = tapeless.grad(u)(data["x"])
+    second = tapeless.grad(lambda x: tapeless.grad(u)(x)[:, 0].sum())(data["x"])
+    return (g[:, 1:] - second[:, :1]).square().mean() + model(data["x"]).square().mean()
+
+
+@pytest.mark.parametrize("compile", (lambda f: f, tapeless.compile), ids=("eager", "compiled"))
+def test_heat_by_transforms(compile):
+    expected = train(heat, points, eager)
+    loss = compile(heat_by_transforms)
+
+    assert_values(expected, train(heat, points, lambda _, model, data: loss(model, data)))
+
+
+def newton_step(hessian_vector, gradient, x, iterations=5):
+    """x − H⁻¹g by conjugate gradients."""
+    step, residual = torch.zeros_like(x), -gradient
+    direction = residual
+    for _ in range(iterations):
+        image = hessian_vector(direction)
+        length = residual.dot(residual) / direction.dot(image)
+        step, new = step + length * direction, residual - length * image
+        direction = new + new.dot(new) / residual.dot(residual) * direction
+        residual = new
+    return x + step
+
+
+def bowl(x):
+    return (x.square() * torch.arange(1, 6, dtype=torch.float64)).sum() + (x.sum() ** 4) / 4
+
+
+def by_autograd(f, x):
+    x = x.detach().requires_grad_()
+    (g,) = torch.autograd.grad(f(x), x, create_graph=True)
+    return newton_step(lambda v: torch.autograd.grad(g, x, v, retain_graph=True)[0], g.detach(), x.detach())
+
+
+def by_hvp(x):
+    return newton_step(lambda v: tapeless.hvp(bowl, (x,), (v,))[1][0], tapeless.grad(bowl)(x), x)
+
+
+def by_linearize(x):
+    g, push = tapeless.linearize(tapeless.grad(bowl), x)
+    return newton_step(push, g, x)
+
+
+NEWTON = {
+    "outside": lambda: functools.partial(by_autograd, tapeless.compile(bowl)),
+    "hvp": lambda: by_hvp,
+    "inside": lambda: tapeless.compile(by_hvp, fullgraph=True),
+    "linearize": lambda: by_linearize,
+}
+
+
+@pytest.mark.parametrize("name", NEWTON)
+def test_newton_step(name):
+    step = NEWTON[name]()
+    expected = actual = seeded(0, lambda: normal(5))
+    for _ in range(STEPS):
+        expected, actual = by_autograd(bowl, expected), step(actual)
+
+        assert_values([expected], [actual])
+
+
+# --- what is captured -------------------------------------------------------------------------------------------------
+
+
+def test_autograd_grad_is_part_of_the_graph():
+    """With `fullgraph=True`, which forbids graph breaks; and the setting that allows it is put back."""
+
+    def f(x, w):
+        return gradient((x @ w).tanh().exp(), x).square().sum()
+
+    x, w = normal(4, 3).requires_grad_(), normal(3, 2).requires_grad_()
+    expected = torch.autograd.grad(f(x, w), (x, w))
+    actual = torch.autograd.grad(tapeless.compile(f, fullgraph=True)(x, w), (x, w))
+
+    assert_values(list(expected), list(actual))
+    assert not torch._dynamo.config.trace_autograd_ops
+
+
+def test_backward_inside_the_compiled_function():
+    def step(model, x):
+        model(x).square().mean().backward()
+        return [p.grad for p in model.parameters()]
+
+    models, x = [seeded(0, mlp, 2) for _ in range(2)], normal(3, 2)
+
+    assert_values(step(models[0], x), tapeless.compile(step)(models[1], x))
+
+
+def test_leaf_made_inside():
+    """`x.detach().requires_grad_()` inside: Dynamo breaks the graph there, and the numbers are eager's."""
+
+    def loss(model, x):
+        x = x.detach().requires_grad_()
+        return gradient(model(x), x).square().mean()
+
+    def observe(loss):
+        model, x = seeded(0, lambda: (mlp(2), normal(3, 2)))
+        loss(model, x).backward()
+        return [p.grad for p in model.parameters()]
+
+    assert_values(observe(loss), observe(tapeless.compile(loss)))
+
+
+def test_a_compiled_module_stays_a_module():
+    model = tapeless.compile(mlp(2))
+
+    assert isinstance(model, nn.Module)
+    assert 4 == len(list(model.parameters()))
