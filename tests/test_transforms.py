@@ -478,3 +478,15 @@ def test_error(name):
     assert issubclass(error, TapelessError)
     with pytest.raises(error, match=message):
         program(normal(3))
+
+
+def test_mutated_arguments():
+    def f(x, counts):
+        counts.add_(1)
+        return (x * x * counts).sum()
+
+    for make in (lambda: torch.zeros(3, 2, dtype=torch.float64), lambda: torch.zeros(2, 3, dtype=torch.float64).t()):
+        x, ours, theirs = normal(3, 2), make(), make()
+
+        assert_same(func.grad(f)(x, theirs), tapeless.grad(f)(x, ours))
+        assert_same(theirs, ours)

@@ -141,9 +141,10 @@ class Halves:
 
     @classmethod
     def of(cls, traced: Traced, joint: Joint, vectors: Sequence[Slot], results: Sequence[Slot]) -> Halves:
-        parts = split(joint, [position for _, position in traced.mutated])
+        mutated = tuple(position for _, position in traced.mutated)
+        parts = split(joint, mutated)
         linear = specialize(parts.backward, len(parts.cotangent_outputs))
-        return cls(traced, parts, list(vectors), list(results), Runner(parts.forward), Runner(linear))
+        return cls(traced, parts, list(vectors), list(results), Runner(parts.forward, mutated), Runner(linear))
 
     def captures(self, inputs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         return [*(inputs[i] for i in self.parts.captured_inputs), *(outs[i] for i in self.parts.captured_outputs)]

@@ -6,6 +6,8 @@ which graph it was and with which tensors it was to be called. Nothing runs but 
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -63,29 +65,38 @@ class Traced:
 
     @cached_property
     def runner(self) -> Runner:
-        return Runner(self.graph)
+        return Runner(self.graph, tuple(position for _, position in self.mutated))
+
+    @cached_property
+    def _places(self) -> list[Slot | None]:
+        return tree_leaves(self.args)
 
     def inputs(self, args: Any, live: Sequence[torch.Tensor]) -> list[Any]:
         """The graph's inputs for arguments of this signature."""
-        found: list[Any] = [None] * len(ir.inputs(self.graph))
-        for slot, leaf in zip(tree_leaves(self.args), tree_leaves(args), strict=True):
+        found: list[Any] = [None] * (len(self.live) + sum(slot is not None for slot in self._places))
+        for slot, leaf in zip(self._places, tree_leaves(args), strict=True):
             if slot is not None:
-                found[slot.position] = leaf.contiguous()
+                found[slot.position] = leaf
         for position, tensor in zip(self.live, live, strict=True):
             found[position] = tensor
         return found
 
+    def ready(self, inputs: Sequence[Any]) -> list[Any]:
+        """Inputs as the graph was written for: arguments contiguous, live tensors as they are."""
+        return [x if i in self.live else x.contiguous() for i, x in enumerate(inputs)]
+
     def run(self, args: Any, live: Sequence[torch.Tensor]) -> Any:
         """Call the graph with the user's arguments; the result in the user's structure."""
         inputs = self.inputs(args, live)
-        return filled(self.out, self.write_back(inputs, self.runner(inputs)))
+        outs = self.runner(self.ready(inputs))
+        self.write_back(inputs, outs)
+        return filled(self.out, outs)
 
-    def write_back(self, inputs: list[Any], outs: list[Any]) -> list[Any]:
-        """Give mutated inputs their new contents; the outputs again."""
-        with torch.no_grad():
-            for output, position in self.mutated:
+    def write_back(self, inputs: Sequence[Any], outs: Sequence[Any]) -> None:
+        """Give mutated inputs their new contents."""
+        for output, position in self.mutated:
+            with torch.no_grad():
                 inputs[position].copy_(outs[output])
-        return outs
 
     def returning(self, out: Any) -> Traced:
         """The same with the tree of results `out`; outputs that nobody asks for any more are dropped."""
@@ -113,8 +124,8 @@ def filled(tree: Any, values: Sequence[Any]) -> Any:
 class Runner:
     """A graph that runs under whatever is active: nothing, autograd, or transforms of torch's own."""
 
-    def __init__(self, graph: fx.Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: fx.Graph, mutated: tuple[int, ...] = ()) -> None:
+        self.graph, self.mutated = graph, mutated
         self._programs: Recent[Program] = Recent(8)
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
@@ -139,7 +150,8 @@ class Runner:
 
     def _program(self, requires_grad: tuple[bool, ...]) -> Program:
         flags = tuple(ir.is_differentiable_type(ir.value(output)) for output in ir.outputs(self.graph))
-        return self._programs.find(requires_grad, lambda: Program(self.graph, Signature(requires_grad, flags)))
+        signature = Signature(requires_grad, flags, mutated=self.mutated)
+        return self._programs.find(requires_grad, lambda: Program(self.graph, signature))
 
 
 # -- tracing ---------------------------------------------------------------------------------------------------------
@@ -199,7 +211,9 @@ def trace(function: Callable[..., Any], args: Any) -> tuple[Traced, list[torch.T
         raise Unsupported(f"the function returns no tensor that it computed: {_described(out)}")
     lived = _lived(found.inputs, examples, results)
     key = (spec, tuple(map(_signature, examples)), out_spec, tuple(map(_constant, results)))
-    traced = found.entry.traced.find(key, lambda: _traced(found, examples, spec, results, out_spec, lived))
+    traced = found.entry.traced.find(
+        key, lambda: _named(_traced(found, examples, spec, results, out_spec, lived), function)
+    )
     return traced, lived
 
 
@@ -243,6 +257,19 @@ def _traced(found: Result, examples: Any, spec: Any, results: Any, out_spec: Any
     mutated = tuple((k, position[id(found.inputs[i])]) for k, (_, i) in enumerate(pairs))
     live = tuple(range(len(tensors) - len(lived), len(tensors)))
     return Traced(graph, tree_unflatten(args, spec), tree_unflatten(out, out_spec), live, mutated)
+
+
+def _named(traced: Traced, function: Callable[..., Any]) -> Traced:
+    """Call the inputs what the function calls its arguments, if that can be known."""
+    positional, keywords = traced.args
+    with contextlib.suppress(TypeError, ValueError):
+        called = function.forward if isinstance(function, torch.nn.Module) else function
+        bound = inspect.signature(called).bind(*positional, **keywords).arguments
+        for name, tree in bound.items():
+            found = slots(tree)
+            for k, slot in enumerate(found):
+                ir.rename(ir.inputs(traced.graph)[slot.position], name if len(found) == 1 else f"{name}_{k}")
+    return traced
 
 
 def _placeholder(captured: Captured, tensor: torch.Tensor) -> fx.Node:

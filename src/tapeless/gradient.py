@@ -10,6 +10,7 @@ from tapeless.backends.python import Code
 from tapeless.errors import BadOption
 from tapeless.ir import graph as ir
 from tapeless.ir import text
+from tapeless.ir.custom import inline_custom
 from tapeless.partition.split import Split
 from tapeless.runtime.variant import runnable
 from tapeless.specialize.rewrite import specialize
@@ -35,7 +36,7 @@ class Gradient:
         if unknown := [i for i in undefined if not 0 <= i < split.real_outputs]:
             raise BadOption(f"undefined={unknown}: the program has {split.real_outputs} outputs, counted from 0")
         missing = [k for k, output in enumerate(cotangents) if output in undefined]
-        backward = specialize(split.backward, len(cotangents), missing)
+        backward = inline_custom(specialize(split.backward, len(cotangents), missing))
         return cls(split, Code(runnable(split.forward), "forward"), Code(backward, "backward"))
 
     @property

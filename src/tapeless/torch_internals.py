@@ -6,6 +6,7 @@ tests/test_torch_internals.py fails clearly when that moves.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,7 +113,7 @@ class Convention:
 
     def wrap(self, function: Boxed) -> Boxed:
         """`function`, in the graph's convention, as a function in the program's convention."""
-        meta, config = self.state.fw_metadata, self.state.aot_config
+        meta, config = _hiding_untracked_writes(self.state.fw_metadata), self.state.aot_config
         if self.differentiable:
             function = _hiding(function, self.hidden_outputs())
         function._boxed_call = True  # type: ignore[attr-defined]
@@ -121,6 +122,18 @@ class Convention:
         )
         wrapped = wrapper.post_compile(function, config, runtime_metadata=meta)
         return runtime_wrappers.post_compile(self.capture.wrappers, wrapped, config, runtime_metadata=meta)[0]
+
+
+def _hiding_untracked_writes(meta: Any) -> Any:
+    """Inputs that were only written where autograd does not look are written back so, as the wrappers do for leaves."""
+
+    def leaf(info: Any) -> Any:
+        unseen = info.mutations_under_no_grad_or_inference_mode or info.mutations_hidden_from_autograd
+        return replace(info, is_leaf=info.is_leaf or unseen)
+
+    changed = copy.copy(meta)
+    changed.input_info = [leaf(info) for info in meta.input_info]
+    return changed
 
 
 def _hiding(function: Boxed, hidden: list[int]) -> Boxed:

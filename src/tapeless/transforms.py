@@ -13,20 +13,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from tapeless import derive, functions, torch_internals
+from tapeless.arguments import (
+    Argnums,
+    check_alike,
+    checked_argnums,
+    chosen,
+    dense,
+    described,
+    floating,
+    placed,
+    vectors_for,
+    with_aux,
+)
+from tapeless.backends.python import Code
 from tapeless.derive import Halves, differentiable, renumbered
-from tapeless.differentiate.reverse import memory_format
 from tapeless.errors import BadOption, NotATensor, ProgramFailed
 from tapeless.functions import Slot, Traced, filled, slots
-from tapeless.ir import graph as ir
-
-Argnums = int | tuple[int, ...]
+from tapeless.runtime.variant import runnable
 
 
 class Transformed:
-    """A function that a transform made: callable, printable, and open to further transforms."""
+    """A function that a transform made: callable, and open to further transforms."""
 
     def __init__(self, function: Callable[..., Any], transform: Transform) -> None:
         self.function, self.transform = function, transform
@@ -42,6 +52,10 @@ class Transformed:
         """The graph at arguments like these, and the tensors it reads beside them."""
         inner, live = trace(self.function, self.transform.arguments(args))
         return inner.derived(self.transform, self.transform.derive), live
+
+    def program(self, *args: Any, **kwargs: Any) -> Code:
+        """The program that runs for arguments like these, to be printed."""
+        return Code(runnable(self.trace((args, kwargs))[0].graph), "program")
 
 
 def trace(function: Callable[..., Any], args: Any) -> tuple[Traced, list[torch.Tensor]]:
@@ -85,12 +99,12 @@ class Grad(Transform):
     with_value: bool
 
     def derive(self, traced: Traced) -> Traced:
-        value, aux = _with_aux(traced.out, self.has_aux)
+        value, aux = with_aux(traced.out, self.has_aux)
         if not isinstance(value, Slot):
-            raise NotATensor("what the function returns", _described(traced, value))
-        chosen = _chosen(traced, self.argnums)
-        found, gradients = derive.gradient(traced, value, slots(chosen))
-        grads = renumbered(chosen, slots(chosen), gradients)
+            raise NotATensor("what the function returns", described(traced, value))
+        selected = chosen(traced, self.argnums)
+        found, gradients = derive.gradient(traced, value, slots(selected))
+        grads = renumbered(selected, slots(selected), gradients)
         out = (value, aux) if self.has_aux else value
         return found.returning((out, grads) if self.with_value else (grads, aux) if self.has_aux else grads)
 
@@ -110,12 +124,12 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = Fal
 
     `function` returns one real number (with `has_aux`, a pair of it and anything else). As `torch.func.grad`.
     """
-    return _transformed(function, Grad(_checked(argnums), has_aux, with_value=False))
+    return _transformed(function, Grad(checked_argnums(argnums), has_aux, with_value=False))
 
 
 def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
     """The function that returns (value, gradient); with `has_aux`, ((value, aux), gradient)."""
-    return _transformed(function, Grad(_checked(argnums), has_aux, with_value=True))
+    return _transformed(function, Grad(checked_argnums(argnums), has_aux, with_value=True))
 
 
 def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
@@ -129,19 +143,19 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> t
     traced, live = found
     halves = traced.derived(("vjp", has_aux), lambda t: _pullback(t, has_aux))
     out, results, captures = _evaluated(halves, (primals, {}), live)
-    value, aux = _with_aux(traced.out, has_aux)
+    value, aux = with_aux(traced.out, has_aux)
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
-        vectors = _vectors(halves, value, cotangents, traced.output_value, "cotangent")
-        gradients = _dense(halves.apply(vectors, captures), halves.results, traced.input_value)
-        return _placed(traced.args[0], halves.results, gradients)
+        vectors = vectors_for(halves, value, cotangents, traced.output_value, "cotangent")
+        gradients = dense(halves.apply(vectors, captures), halves.results, traced.input_value)
+        return placed(traced.args[0], halves.results, gradients)
 
     return (filled(value, results), pullback, filled(aux, results)) if has_aux else (out, pullback)
 
 
 def _pullback(traced: Traced, has_aux: bool) -> Halves:
-    value, _ = _with_aux(traced.out, has_aux)
-    return derive.pullback(traced, differentiable(traced, value), _floating(traced, traced.args[0]))
+    value, _ = with_aux(traced.out, has_aux)
+    return derive.pullback(traced, differentiable(traced, value), floating(traced, traced.args[0]))
 
 
 # -- forward -----------------------------------------------------------------------------------------------------------
@@ -155,14 +169,14 @@ class Jvp(Transform):
 
     def arguments(self, args: Any) -> Any:
         primals, tangents = args[0]
-        _check_alike("tangents", primals, tangents)
+        check_alike("tangents", primals, tangents)
         return tuple(primals), {}
 
     def derive(self, traced: Traced) -> Traced:
-        value, aux = _with_aux(traced.out, self.has_aux)
-        wrt = _floating(traced, traced.args[0])
+        value, aux = with_aux(traced.out, self.has_aux)
+        wrt = floating(traced, traced.args[0])
         found, inputs, outputs = derive.tangents(traced, wrt, slots(value))
-        tangents = _placed(traced.args[0], wrt, inputs)
+        tangents = placed(traced.args[0], wrt, inputs)
         found.args = ((traced.args[0], tangents), {})
         moved = renumbered(value, slots(value), outputs)
         return found.returning((value, moved, aux) if self.has_aux else (value, moved))
@@ -188,15 +202,15 @@ def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callabl
     out, _, captures = _evaluated(halves, (primals, {}), live)
 
     def pushforward(*tangents: Any) -> Any:
-        vectors = _vectors(halves, traced.args[0], tangents, traced.input_value, "tangent")
-        moved = _dense(halves.apply(vectors, captures), halves.results, traced.output_value)
-        return _placed(traced.out, halves.results, moved)
+        vectors = vectors_for(halves, traced.args[0], tangents, traced.input_value, "tangent")
+        moved = dense(halves.apply(vectors, captures), halves.results, traced.output_value)
+        return placed(traced.out, halves.results, moved)
 
     return out, pushforward
 
 
 def _pushforward(traced: Traced) -> Halves:
-    return derive.pushforward(traced, _floating(traced, traced.args[0]), slots(traced.out))
+    return derive.pushforward(traced, floating(traced, traced.args[0]), slots(traced.out))
 
 
 # -- second order, whole matrices --------------------------------------------------------------------------------------
@@ -241,12 +255,12 @@ class Jacobian(Transform):
     mode: str
 
     def derive(self, traced: Traced) -> Traced:
-        value, aux = _with_aux(traced.out, self.has_aux)
-        chosen = _chosen(traced, self.argnums)
-        of, wrt = slots(value), slots(chosen)
+        value, aux = with_aux(traced.out, self.has_aux)
+        selected = chosen(traced, self.argnums)
+        of, wrt = slots(value), slots(selected)
         found, blocks = derive.jacobian(traced, of, wrt, self._is_forward(traced, of, wrt))
         rows = {slot: blocks[i * len(wrt) : (i + 1) * len(wrt)] for i, slot in enumerate(of)}
-        matrix = tree_map_only(Slot, lambda slot: renumbered(chosen, wrt, rows[slot]), value)
+        matrix = tree_map_only(Slot, lambda slot: renumbered(selected, wrt, rows[slot]), value)
         return found.returning((matrix, aux) if self.has_aux else matrix)
 
     def _is_forward(self, traced: Traced, of: Sequence[Slot], wrt: Sequence[Slot]) -> bool:
@@ -269,7 +283,7 @@ def jacobian(
     """
     if mode not in ("auto", "forward", "reverse"):
         raise BadOption(f'mode must be "auto", "forward" or "reverse", got {mode!r}')
-    return _transformed(function, Jacobian(_checked(argnums), has_aux, mode))
+    return _transformed(function, Jacobian(checked_argnums(argnums), has_aux, mode))
 
 
 def hessian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
@@ -277,99 +291,18 @@ def hessian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...,
     return jacobian(jacobian(function, argnums), argnums)
 
 
-# -- arguments and results ---------------------------------------------------------------------------------------------
+# -- running ------------------------------------------------------------------------------------------------------------
 
 
-def _transformed(function: Callable[..., Any], transform: Transform) -> Callable[..., Any]:
+def _transformed(function: Callable[..., Any], transform: Transform) -> Any:
     return transform.torch(function) if torch.compiler.is_compiling() else Transformed(function, transform)
-
-
-def _checked(argnums: Any) -> Argnums:
-    if isinstance(argnums, int):
-        return argnums
-    if not isinstance(argnums, (tuple, list)) or not argnums or not all(isinstance(i, int) for i in argnums):
-        raise BadOption(f"argnums must be an integer or a tuple of integers, got {argnums!r}")
-    return tuple(argnums)
-
-
-def _chosen(traced: Traced, argnums: Argnums) -> Any:
-    """The arguments to differentiate by."""
-    positional = traced.args[0]
-    for i in (argnums,) if isinstance(argnums, int) else argnums:
-        if not -len(positional) <= i < len(positional):
-            raise BadOption(f"argnums={argnums}: the function was called with {len(positional)} positional arguments")
-        for slot in tree_leaves(positional[i]):
-            if slot is None or not ir.is_differentiable_type(traced.input_value(slot)):
-                raise NotATensor(f"argument {i}, named in argnums,", _described(traced, slot, argument=True))
-    return positional[argnums] if isinstance(argnums, int) else tuple(positional[i] for i in argnums)
-
-
-def _described(traced: Traced, leaf: Any, argument: bool = False) -> str:
-    if isinstance(leaf, Slot):
-        return f"a tensor of {(traced.input_value if argument else traced.output_value)(leaf).dtype}"
-    return "something else" if argument else f"{type(leaf).__name__} {leaf!r}"
-
-
-def _with_aux(out: Any, has_aux: bool) -> tuple[Any, Any]:
-    if not has_aux:
-        return out, None
-    if not isinstance(out, tuple) or len(out) != 2:
-        raise BadOption("has_aux=True: the function must return a pair (value, aux)")
-    return out[0], out[1]
-
-
-def _floating(traced: Traced, tree: Any) -> list[Slot]:
-    return [slot for slot in slots(tree) if ir.is_differentiable_type(traced.input_value(slot))]
-
-
-def _placed(tree: Any, places: Sequence[Slot], values: Sequence[Any]) -> Any:
-    """The tree with `values` at the slots `places`, None at all others."""
-    table = dict(zip(places, values, strict=True))
-    return tree_map(lambda leaf: table.get(leaf) if isinstance(leaf, Slot) else None, tree)
 
 
 def _evaluated(halves: Halves, args: Any, live: Sequence[torch.Tensor]) -> tuple[Any, list[Any], list[Any]]:
     """Run the forward half: the user's result, the flat outputs, and what the linear half needs."""
     inputs = halves.traced.inputs(args, live)
-    outs = halves.forward(inputs)
-    captures = halves.captures(inputs, outs)
+    ready = halves.traced.ready(inputs)
+    outs = halves.forward(ready)
+    captures = halves.captures(ready, outs)
     halves.traced.write_back(inputs, outs)
     return filled(halves.traced.out, outs), outs, captures
-
-
-def _vectors(halves: Halves, tree: Any, given: Any, value: Callable[[Slot], torch.Tensor], what: str) -> list[Any]:
-    """One vector per slot that takes one, in the memory format that the program was written for."""
-    (places, spec), (leaves, found) = tree_flatten(tree), tree_flatten(given)
-    if spec != found:
-        raise BadOption(f"the {what} must have the structure {spec}, got {found}")
-    by_slot = dict(zip(places, leaves, strict=True))
-    vectors = []
-    for slot in halves.vectors:
-        val, vector = value(slot), by_slot[slot]
-        if not isinstance(vector, torch.Tensor) or vector.shape != val.shape or vector.dtype != val.dtype:
-            raise NotATensor(f"a {what} of shape {tuple(val.shape)} and {val.dtype}", _type(vector))
-        vectors.append(vector.contiguous(memory_format=memory_format(val)))
-    return vectors
-
-
-def _dense(found: Sequence[Any], places: Sequence[Slot], value: Callable[[Slot], torch.Tensor]) -> list[torch.Tensor]:
-    """Zeros for results that are structurally zero."""
-    types = [value(slot) for slot in places]
-    return [
-        torch.zeros(val.shape, dtype=val.dtype, device=val.device) if t is None else t
-        for t, val in zip(found, types, strict=True)
-    ]
-
-
-def _check_alike(what: str, primals: Any, vectors: Any) -> None:
-    """Same structure, same types: anything else would broadcast into a wrong derivative."""
-    (leaves, spec), (others, found) = tree_flatten(tuple(primals)), tree_flatten(tuple(vectors))
-    if spec != found:
-        raise BadOption(f"{what} must have the structure of the primals, {spec}, got {found}")
-    for leaf, other in zip(leaves, others, strict=True):
-        if _type(leaf) != _type(other):
-            raise BadOption(f"{what} must have the types of the primals: {_type(other)} for {_type(leaf)}")
-
-
-def _type(leaf: Any) -> str:
-    return f"{leaf.dtype} of shape {tuple(leaf.shape)}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -21,23 +22,51 @@ from tapeless.capture.custom import keep_history
 from tapeless.capture.facts import is_cut_in_dynamo
 from tapeless.ir import graph as ir
 
-Edit = tuple[fx.Node, fx.Node | None]  # a node that was inserted, and the one in whose place it stands
+Undo = Callable[[], None]
+
+MAX_NORM, NORM_TYPE = 3, 4  # positions, in the embeddings that shrink the rows of their weight before they read them
 
 
 @contextlib.contextmanager
 def histories_kept(module: fx.GraphModule) -> Iterator[None]:
     """While it lasts, the Dynamo graph of `module` (and of the bodies it calls) says what its unseen writes mean."""
-    edits: list[Edit] = []
+    undo: list[Undo] = []
     try:
         for part in _parts(module):
-            if any(map(is_cut_in_dynamo, part.graph.nodes)):
-                edits += _write_down(part)
+            undo += _writes_apart(part.graph)
+            if undo or any(map(is_cut_in_dynamo, part.graph.nodes)):
+                undo += _write_down(part)
         yield
     finally:
-        for node, original in reversed(edits):
-            if original is not None:
-                node.replace_all_uses_with(original)
-            node.graph.erase_node(node)
+        for step in reversed(undo):
+            step()
+
+
+def _writes_apart(graph: fx.Graph) -> Iterator[Undo]:
+    """Calls that write to an argument unseen and read it then, as two calls."""
+    for function in (torch.nn.functional.embedding, torch.nn.functional.embedding_bag):
+        for node in graph.find_nodes(op="call_function", target=function):
+            args, kwargs = node.args, node.kwargs
+            given = dict(enumerate(args)) | {MAX_NORM: kwargs.get("max_norm", dict(enumerate(args)).get(MAX_NORM))}
+            if given[MAX_NORM] is None:
+                continue
+            norm = kwargs.get("norm_type", given.get(NORM_TYPE, 2.0))
+            indices, weight = (kwargs.get(name, given.get(i)) for i, name in enumerate(("input", "weight")))
+            with graph.inserting_before(node):
+                shrink = graph.call_function(_shrink, (weight, indices, given[MAX_NORM], norm))
+            shrink.meta = {"stack_trace": node.meta.get("stack_trace"), "custom": {"no_grad": True}}
+            node.args = tuple(None if i == MAX_NORM else a for i, a in enumerate(args))
+            node.kwargs = {name: value for name, value in kwargs.items() if name != "max_norm"}
+            yield partial(_restore, node, args, kwargs, shrink)
+
+
+def _restore(node: fx.Node, args: Any, kwargs: Any, inserted: fx.Node) -> None:
+    node.args, node.kwargs = args, kwargs
+    node.graph.erase_node(inserted)
+
+
+def _shrink(weight: torch.Tensor, indices: torch.Tensor, max_norm: float, norm_type: float) -> None:
+    torch.embedding_renorm_(weight.detach(), indices.contiguous(), max_norm, norm_type)
 
 
 def _parts(module: fx.GraphModule) -> Iterator[fx.GraphModule]:
@@ -50,7 +79,7 @@ def _parts(module: fx.GraphModule) -> Iterator[fx.GraphModule]:
             yield from _parts(body)
 
 
-def _write_down(part: fx.GraphModule) -> Iterator[Edit]:
+def _write_down(part: fx.GraphModule) -> Iterator[Undo]:
     seen = _Witness(part)
     seen.watch()
     for node, written in seen.unseen.items():
@@ -58,10 +87,10 @@ def _write_down(part: fx.GraphModule) -> Iterator[Edit]:
             yield from _keep_history(part.graph, node, value, hidden)
     for node, values in seen.detached.items():
         for value in values:
-            yield _detach_after(part.graph, node, value), value
+            yield _detach_after(part.graph, node, value)
 
 
-def _keep_history(graph: fx.Graph, node: fx.Node, value: fx.Node, hidden: bool) -> Iterator[Edit]:
+def _keep_history(graph: fx.Graph, node: fx.Node, value: fx.Node, hidden: bool) -> Iterator[Undo]:
     """`node` writes to `value` unseen: its derivative stays that of a copy made before."""
     with graph.inserting_before(node):
         before = graph.call_method("clone", (value,))
@@ -69,17 +98,22 @@ def _keep_history(graph: fx.Graph, node: fx.Node, value: fx.Node, hidden: bool) 
         after = graph.call_function(keep_history, (before, value, hidden))
     for new in (before, after):
         new.meta = {"stack_trace": node.meta.get("stack_trace"), "custom": {}}
-        yield new, None
+        yield partial(graph.erase_node, new)
 
 
-def _detach_after(graph: fx.Graph, node: fx.Node, value: fx.Node) -> fx.Node:
+def _detach_after(graph: fx.Graph, node: fx.Node, value: fx.Node) -> Undo:
     """`y.detach_()`: whoever reads `y` from now on reads `y.detach()`."""
     order = {n: i for i, n in enumerate(graph.nodes)}
     with graph.inserting_after(node):
         detached = graph.call_method("detach", (value,))
     detached.meta = {**node.meta, "custom": {"no_grad": True}}
     value.replace_all_uses_with(detached, lambda user: user is not detached and order[user] > order[node])
-    return detached
+
+    def undo() -> None:
+        detached.replace_all_uses_with(value)
+        graph.erase_node(detached)
+
+    return undo
 
 
 _NONE = object()  # the history of a tensor that requires no gradient
@@ -103,15 +137,15 @@ class _Witness(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         arguments = {a: self.env[a] for a in n.all_input_nodes if isinstance(self.env[a], torch.Tensor)}
-        before = {a: (t._version, t.requires_grad) for a, t in arguments.items()}
+        before = {a: (_version(t), t.requires_grad) for a, t in arguments.items()}
         result = super().run_node(n)
         for a, t in arguments.items():
             if before[a][1] and not t.requires_grad:
                 self.detached[n].append(a)
-        for storage in {_storage(t) for a, t in arguments.items() if t._version != before[a][0]} - {None}:
+        for storage in {_storage(t) for a, t in arguments.items() if _version(t) != before[a][0]} - {None}:
             self._note_write(n, storage)
         if isinstance(result, torch.Tensor):
-            self.histories[n] = _history(result), result._version
+            self.histories[n] = _history(result), _version(result)
             self.sharing[_storage(result)].append(n)
         return result
 
@@ -121,10 +155,10 @@ class _Witness(fx.Interpreter):
         for other in self.sharing[storage]:
             tensor = self.env[other]
             history, version = self.histories[other]
-            self.histories[other] = _history(tensor), tensor._version
+            self.histories[other] = _history(tensor), _version(tensor)
             if history is not _NONE and history is self.histories[other][0] and id(tensor) not in noted:
                 noted.add(id(tensor))
-                self.unseen[node].append((other, tensor._version == version))
+                self.unseen[node].append((other, _version(tensor) == version))
 
 
 def _input_like(example: Any) -> Any:
@@ -137,8 +171,23 @@ def _input_like(example: Any) -> Any:
 
 def _history(tensor: torch.Tensor) -> Any:
     """Where the tensor's derivative comes from (a view's, from its base): None for a leaf, `_NONE` if it has none."""
-    base = tensor if tensor._base is None else tensor._base
-    return base.grad_fn if tensor.requires_grad and base.requires_grad else _NONE
+    if not tensor.requires_grad:
+        return _NONE
+    if tensor._base is None:
+        return tensor.grad_fn
+    return tensor._base.grad_fn if tensor._base.requires_grad and _is_tracked(tensor) else _NONE
+
+
+def _is_tracked(view: torch.Tensor) -> bool:
+    """A view made under `no_grad` says that it requires a gradient, but knows no way to its base."""
+    try:
+        return view.grad_fn is not None
+    except RuntimeError:  # what eager says once the base was written to
+        return False
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _storage(tensor: torch.Tensor) -> int | None:

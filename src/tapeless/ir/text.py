@@ -31,6 +31,13 @@ def accumulate(a, b):
 
 INDENT = "    "
 
+aten = torch.ops.aten
+
+# Note [Layout at run time]: strides of a value that depends on cotangents are known only when it runs. An accumulation
+# with one side missing is its other side as it stands, a dropped term leaves a broadcast one. So the text asks for a
+# shape, which is a view whenever it can be, and reads memory by strides only where it has first made sure of them.
+RESHAPES = (aten.view.default, aten._unsafe_view.default)
+
 Dead = dict[fx.Node, list[fx.Node]]  # for each call, the values that nobody reads after it
 
 
@@ -117,10 +124,19 @@ def call(node: fx.Node) -> str:
         predicate, *operands = map(argument, node.args)
         return f"({node.name}_true if {predicate} else {node.name}_false)([{', '.join(operands)}])"
     args = [argument(a) for a in node.args] + [f"{k}={argument(v)}" for k, v in node.kwargs.items()]
+    if node.target in RESHAPES:
+        return f"{args[0]}.reshape({', '.join(args[1:])})"
+    if node.target is aten.as_strided.default and _is_contiguous(node.args[0]):
+        return f"{args[0]}.contiguous().as_strided({', '.join(args[1:])})"
     name = spelling(node, node.target) if isinstance(node.target, OpOverload) else None
     if name is not None and name.startswith("."):
         return f"{args[0]}{name}({', '.join(args[1:])})"
     return f"{name or target(node.target)}({', '.join(args)})"
+
+
+def _is_contiguous(node: Any) -> bool:
+    val = ir.value(node)
+    return isinstance(val, torch.Tensor) and val.is_contiguous()
 
 
 def in_place_call(node: fx.Node, operand: fx.Node) -> str:

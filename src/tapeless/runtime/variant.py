@@ -36,7 +36,7 @@ class Backward:
 
     @cached_property
     def run(self) -> Boxed:
-        return compile_graph(self.graph, "backward")
+        return compile_graph(inline_custom(copy_graph(self.graph)), "backward")
 
     def select(self, available: list[Any]) -> list[Any]:
         return [available[i] for i in self.arguments]

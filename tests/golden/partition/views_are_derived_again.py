@@ -5,9 +5,9 @@ def f(x, w):
 inputs = (torch.randn(2, 3), torch.randn(4, 3))
 # output
 def forward(args):
-    # w: f32[4, 3]
     # x: f32[2, 3]
-    w, x = args
+    # w: f32[4, 3]
+    x, w = args
     args.clear()
     t = torch.t(w)  # f32[3, 4]  views_are_derived_again.py:2  return torch.exp(x @ w.t())
     del w
@@ -20,10 +20,10 @@ def forward(args):
 
 def backward(args):
     # g_exp: f32[2, 4]
-    # w: f32[4, 3]
     # x: f32[2, 3]
+    # w: f32[4, 3]
     # exp: f32[2, 4]
-    g_exp, w, x, exp = args
+    g_exp, x, w, exp = args
     args.clear()
     mul = torch.mul(g_exp, exp)  # f32[2, 4]  grad_of exp  views_are_derived_again.py:2  return torch.exp(x @ w.t())
     del g_exp, exp
@@ -33,4 +33,4 @@ def backward(args):
     del mul
     mm_1 = torch.mm(t_1, x)  # f32[4, 3]  grad_of matmul  views_are_derived_again.py:2  return torch.exp(x @ w.t())
     del t_1, x
-    return [mm_1, mm]
+    return [mm, mm_1]
