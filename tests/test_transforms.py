@@ -1,6 +1,9 @@
 """The function transforms against `torch.func`, in float64."""
 
+import doctest
 import functools
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -314,6 +317,18 @@ def test_training_mode_and_statistics():
         assert_same(dict(eager.state_dict()), dict(ours.state_dict()))
 
 
+def test_mutated_arguments():
+    def f(x, counts):
+        counts.add_(1)
+        return (x * x * counts).sum()
+
+    for make in (lambda: torch.zeros(3, 2, dtype=torch.int64), lambda: torch.zeros(2, 3, dtype=torch.int64).t()):
+        x, ours, theirs = normal(3, 2), make(), make()
+
+        assert_same(func.grad(f)(x, theirs), tapeless.grad(f)(x, ours))
+        assert_same(theirs, ours)
+
+
 def test_functional_call():
     net, x = seeded(0, Net), normal(2, 3)
     parameters = {name: p.detach() for name, p in net.named_parameters()}
@@ -453,6 +468,16 @@ def test_of_a_compiled_function():
     assert_same(func.hessian(f)(x), tapeless.hessian(tapeless.compile(f))(x))
 
 
+def test_documentation():
+    """Every example of the page prints what the page says."""
+    page = (Path(__file__).parent.parent / "docs" / "transforms.md").read_text()
+    examples = "\n".join(re.findall(r"```pycon\n(.*?)```", page, re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(examples, {}, "transforms.md", "transforms.md", 0)
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+
+    assert (0, len(test.examples)) == tuple(runner.run(test, clear_globs=False))[:2]
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 ERRORS = {
@@ -468,6 +493,7 @@ ERRORS = {
     "tangent structure": (lambda x: tapeless.jvp(torch.sin, (x,), ([x],)), BadOption, "structure of the primals"),
     "cotangent shape": (lambda x: tapeless.vjp(torch.sin, x)[1](x[0]), NotATensor, "a cotangent of shape"),
     "cotangent structure": (lambda x: tapeless.vjp(torch.sin, x)[1]((x,)), BadOption, "structure"),
+    "overwritten argument": (lambda x: tapeless.grad(lambda x: x.mul_(2).sum())(x), ProgramFailed, "in-place"),
     "failing program": (lambda x: tapeless.grad(lambda x: (x @ x[:2]).sum())(x), ProgramFailed, "x @ x"),
 }
 
@@ -478,15 +504,3 @@ def test_error(name):
     assert issubclass(error, TapelessError)
     with pytest.raises(error, match=message):
         program(normal(3))
-
-
-def test_mutated_arguments():
-    def f(x, counts):
-        counts.add_(1)
-        return (x * x * counts).sum()
-
-    for make in (lambda: torch.zeros(3, 2, dtype=torch.float64), lambda: torch.zeros(2, 3, dtype=torch.float64).t()):
-        x, ours, theirs = normal(3, 2), make(), make()
-
-        assert_same(func.grad(f)(x, theirs), tapeless.grad(f)(x, ours))
-        assert_same(theirs, ours)

@@ -6,6 +6,7 @@ which graph it was and with which tensors it was to be called. Nothing runs but 
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import inspect
 import types
@@ -181,12 +182,12 @@ def _record(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., list
 
 
 def _caller() -> Callable[..., Any]:
-    """A function that calls another, with code of its own: Dynamo keeps its graphs per code object."""
+    """A function that calls another, with code and globals of its own: Dynamo keeps graphs and names there."""
 
     def call(function: Any, args: Any, kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    return types.FunctionType(call.__code__.replace(), globals(), "call")
+    return types.FunctionType(call.__code__.replace(), {"__name__": __name__, "__builtins__": builtins}, "call")
 
 
 _CALLERS: Recent[Callable[..., Any]] = Recent(FUNCTIONS)

@@ -291,7 +291,7 @@ def hessian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...,
     return jacobian(jacobian(function, argnums), argnums)
 
 
-# -- running ------------------------------------------------------------------------------------------------------------
+# -- running -----------------------------------------------------------------------------------------------------------
 
 
 def _transformed(function: Callable[..., Any], transform: Transform) -> Any:

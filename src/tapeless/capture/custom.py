@@ -80,7 +80,7 @@ class _Identity:
     def __init__(self) -> None:
         graph = fx.Graph()
         graph.output([graph.placeholder("g")])
-        self.function = CustomFunction(fx.GraphModule({}, graph), (), 1, (0,), (True,), "keep_history")
+        self.function = CustomFunction(fx.GraphModule({}, graph), (), 1, (0,), (True,), True, "keep_history")
         self.key = next(_KEYS)
         _CALLS[self.key] = self
 
@@ -101,7 +101,8 @@ def keep_history(before: torch.Tensor, tensor: torch.Tensor, hidden: bool) -> No
 def marked_custom_functions(module: fx.GraphModule) -> Iterator[None]:
     """While it lasts, every custom function in a Dynamo graph leaves a marker when it is traced."""
     apply = torch_internals.autograd_function_apply
-    calls = {node: CustomCall() for node in module.graph.find_nodes(op="call_function", target=apply)}
+    graphs = [part.graph for part in module.modules() if isinstance(part, fx.GraphModule)]
+    calls = {n: CustomCall() for graph in graphs for n in graph.find_nodes(op="call_function", target=apply)}
     for node, call in calls.items():
         node.target = _CALLS[call.key] = call
     try:
@@ -112,9 +113,11 @@ def marked_custom_functions(module: fx.GraphModule) -> Iterator[None]:
             _CALLS.pop(call.key)
 
 
-def resolve_markers(graph: fx.Graph) -> None:
-    """Markers in the traced graph become `CustomFunction` nodes."""
-    for node in graph.find_nodes(op="call_function", target=torch.ops.tapeless.custom_function.default):
+def resolve_markers(module: fx.GraphModule) -> None:
+    """Markers in the traced graph, and in the bodies that it calls, become `CustomFunction` nodes."""
+    target = torch.ops.tapeless.custom_function.default
+    graphs = [part.graph for part in module.modules() if isinstance(part, fx.GraphModule)]
+    for node in (n for graph in graphs for n in graph.find_nodes(op="call_function", target=target)):
         call = _CALLS[node.args[3]]
         assert call.function is not None
         node.target = call.function

@@ -32,10 +32,30 @@ def _tag(module: fx.GraphModule, enabled: bool) -> None:
             _tag(body, enabled)
 
 
-def tag_detached(graph: fx.Graph) -> None:
-    """In the ATen graph: views of a detached value are made again after each write, `detach` and all."""
+def settle_detaches(graph: fx.Graph, module: fx.GraphModule) -> None:
+    """In the ATen graph: mark the user's detaches as cuts, the engine's own as nothing at all.
+
+    `autograd.grad` inside the program leaves a `detach` on every result it saved: the derivative goes right through.
+    Elsewhere each `detach` is the user's, also where views of a detached value are made again after a write.
+    """
+    inner = any(_differentiates(node) for part in graph_modules(module) for node in part.graph.nodes)
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
-        node.meta["custom"] = {**(node.meta.get("custom") or {}), "no_grad": True}
+        facts = node.meta.get("custom") or {}
+        if inner and not facts.get("no_grad"):
+            node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
+            graph.erase_node(node)
+        else:
+            node.meta["custom"] = {**facts, "no_grad": True}
+
+
+def _differentiates(node: fx.Node) -> bool:
+    """Is this a call of `torch.autograd.grad`, or of the machinery of `torch.func`?"""
+    origin = getattr(node.target, "__module__", None) or ""
+    return node.op == "call_function" and origin.startswith(("torch.autograd", "torch._functorch", "torch._C._functorch"))
+
+
+def graph_modules(module: fx.GraphModule) -> list[fx.GraphModule]:
+    return [part for part in module.modules() if isinstance(part, fx.GraphModule)]
 
 
 def is_cut_in_dynamo(node: fx.Node) -> bool:

@@ -14,7 +14,7 @@ from tapeless import torch_internals
 from tapeless.capture.branch import resolve_branches
 from tapeless.capture.custom import marked_custom_functions, resolve_markers
 from tapeless.capture.effects import keep_constants, remove_tokens
-from tapeless.capture.facts import carry_facts, tag_detached
+from tapeless.capture.facts import carry_facts, settle_detaches
 from tapeless.capture.history import histories_kept
 from tapeless.capture.names import name_values
 from tapeless.errors import Unsupported
@@ -61,10 +61,10 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
         traced, convention = torch_internals.capture_forward(module, inputs)
         graph = traced.graph
         keep_constants(graph, traced)
-        tag_detached(graph)
+        settle_detaches(graph, module)
         resolve_branches(graph, traced)
         remove_tokens(graph, convention.tokens)
-        resolve_markers(graph)
+        resolve_markers(traced)
     name_values(graph, module.graph, convention)
     return Captured(graph, convention, inputs)
 

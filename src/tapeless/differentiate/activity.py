@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 
+import torch
 from torch import fx
 
 from tapeless.ir import graph as ir
@@ -23,7 +24,12 @@ def active_nodes(graph: fx.Graph, wrt: Iterable[fx.Node]) -> dict[fx.Node, fx.No
 
 def carries_derivative(node: fx.Node) -> bool:
     """False for integers, for operators without derivative, and where the user cut the gradient."""
-    if node.op == "get_attr" or is_cut(node) or is_nondifferentiable(node.target):  # type: ignore[arg-type]
+    return not is_cut(node) and carries_tangent(node)
+
+
+def carries_tangent(node: fx.Node) -> bool:
+    """The same in forward mode, which `.detach()` ends and `no_grad` does not."""
+    if node.op == "get_attr" or node.target is torch.ops.aten.detach.default or is_nondifferentiable(node.target):  # type: ignore[arg-type]
         return False
     if node.target is operator.getitem:
         return ir.is_differentiable_type(ir.value(node))

@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_map_only
 
 from tapeless import torch_internals
-from tapeless.differentiate.activity import carries_derivative
+from tapeless.differentiate.activity import carries_tangent
 from tapeless.differentiate.apply import pull_back, result_is_zero
 from tapeless.differentiate.reverse import Joint, reverse
 from tapeless.errors import MissingRule, RuleFailed
@@ -40,7 +40,7 @@ def push_forward(graph: fx.Graph, wrt: Sequence[fx.Node]) -> None:
             with graph.inserting_after(inputs[-1]):
                 tangents[node] = ir.value(emitter.placeholder(f"{node.name}_t", torch_internals.fresh(ir.value(node))))
         for node in forward:
-            if node.op == "call_function" and _has_tangent(node, tangents) and carries_derivative(node):
+            if node.op == "call_function" and _has_tangent(node, tangents) and carries_tangent(node):
                 tangents[node] = _step(emitter, node, tangents)
         results = [_result(emitter, tangents.get(o)) if isinstance(o, fx.Node) else None for o in outputs]
     graph.output(results)
@@ -55,6 +55,8 @@ def _step(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
     if node.target is operator.getitem:
         source, index = node.args
         return tangents[source][index]  # type: ignore[index]
+    if isinstance(node.target, CustomFunction) and node.target.keeps_history:
+        return _tangent(emitter, node.args[0], tangents)
     if isinstance(node.target, (CustomFunction, Branch)) or node.target is accumulate:
         return _fitted(node, _transposed(emitter, node, tangents))
     op: Any = node.target

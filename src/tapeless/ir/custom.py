@@ -13,6 +13,7 @@ from typing import Any
 from torch import fx
 
 from tapeless.ir import graph as ir
+from tapeless.ir.copying import copy_graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +25,7 @@ class CustomFunction:
     outputs: int  # of the user's function, of which the node passes on those at `passed`
     passed: tuple[int, ...]
     tensor_arguments: tuple[bool, ...]
+    keeps_history: bool = False  # a write that reverse mode does not see: forward mode does
     __name__: str = "custom_function"
 
     def __call__(self, outputs: Any, arguments: Any, saved: Any) -> Any:
@@ -52,3 +54,9 @@ def inline_custom(graph: fx.Graph) -> fx.Graph:
             graph.erase_node(node)
     graph.eliminate_dead_code()
     return graph
+
+
+def inlined(graph: fx.Graph) -> fx.Graph:
+    """`graph` itself if it holds no custom function, else a copy with them inlined."""
+    found = any(isinstance(node.target, CustomFunction) for node in ir.calls(graph))
+    return inline_custom(copy_graph(graph)) if found else graph

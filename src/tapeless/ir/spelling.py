@@ -26,7 +26,7 @@ def spelling(node: fx.Node, op: OpOverload) -> str | None:
     """`torch.f` or `.f` (a method of the first argument) if it means exactly this call of `op`; else None."""
     if op.namespace != "aten":
         return None
-    key = (op, _kinds(node.args), _kinds(tuple(node.kwargs.items())))
+    key = (op, tuple(map(_kinds, node.args)), tuple((name, _kinds(value)) for name, value in node.kwargs.items()))
     if key not in _SPELLINGS:
         _SPELLINGS[key] = _find(node, op)
     return _SPELLINGS[key]
@@ -85,9 +85,9 @@ def _comparable(value: Any) -> Any:
 
 
 def _kinds(value: Any) -> Any:
-    """What argument parsing looks at: the kinds of the arguments, not their values."""
+    """What argument parsing looks at: the kinds of the arguments, not their values; of a list, the kinds it holds."""
     if isinstance(value, fx.Node):
         return type(value.meta.get("val"))
     if isinstance(value, (list, tuple)):
-        return (type(value), tuple(dict.fromkeys(map(_kinds, value))) if len(value) > 4 else tuple(map(_kinds, value)))
+        return (type(value), frozenset(map(_kinds, value)))
     return value if isinstance(value, str) else type(value)

@@ -14,7 +14,7 @@ from tapeless.backends.python import compile_graph
 from tapeless.differentiate.reverse import memory_format
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph, prune_inputs
-from tapeless.ir.custom import inline_custom
+from tapeless.ir.custom import inline_custom, inlined
 from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
 from tapeless.runtime.derivatives import differentiate_graph
@@ -36,7 +36,7 @@ class Backward:
 
     @cached_property
     def run(self) -> Boxed:
-        return compile_graph(inline_custom(copy_graph(self.graph)), "backward")
+        return compile_graph(inlined(self.graph), "backward")
 
     def select(self, available: list[Any]) -> list[Any]:
         return [available[i] for i in self.arguments]
@@ -92,7 +92,7 @@ class Variant:
         """One backward for every pattern of cotangents of real outputs; None if sizes are symbolic."""
         if any(isinstance(n, torch.SymInt) for node in self.parts.backward.nodes for n in _shape(node)):
             return None
-        lowered = lower_grad_of(self.parts.backward, len(self.parts.cotangent_outputs))
+        lowered = lower_grad_of(inlined(self.parts.backward), len(self.parts.cotangent_outputs))
         return self._backward(self.parts, lowered)
 
     def _backward(self, parts: Split, graph: fx.Graph) -> Backward:
