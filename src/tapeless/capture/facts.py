@@ -11,6 +11,8 @@ from torch import fx
 from tapeless.ir import graph as ir
 from tapeless.torch_internals import data_attribute, set_grad_enabled
 
+INNER_AUTOGRAD = ("torch.autograd", "torch._functorch", "torch._C._functorch")  # modules
+
 
 def carry_facts(module: fx.GraphModule) -> None:
     """Tag every node with its name, and with `no_grad` where the user cut the gradient (a region, or `.detach()`)."""
@@ -42,7 +44,7 @@ def settle_detaches(graph: fx.Graph, module: fx.GraphModule) -> None:
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
         facts = node.meta.get("custom") or {}
         if inner and not facts.get("no_grad"):
-            node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
+            node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
         else:
             node.meta["custom"] = {**facts, "no_grad": True}
@@ -51,7 +53,7 @@ def settle_detaches(graph: fx.Graph, module: fx.GraphModule) -> None:
 def _differentiates(node: fx.Node) -> bool:
     """Is this a call of `torch.autograd.grad`, or of the machinery of `torch.func`?"""
     origin = getattr(node.target, "__module__", None) or ""
-    return node.op == "call_function" and origin.startswith(("torch.autograd", "torch._functorch", "torch._C._functorch"))
+    return node.op == "call_function" and origin.startswith(INNER_AUTOGRAD)
 
 
 def graph_modules(module: fx.GraphModule) -> list[fx.GraphModule]:
