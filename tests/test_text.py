@@ -166,3 +166,19 @@ def run(path, **environment):
     command = [sys.executable, str(path)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_an_exported_program_is_differentiated():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
+    x = torch.randn(5, 3, dtype=torch.float64)
+    gradient = tapeless.differentiate(torch.export.export(model, (x,)), x)
+    parameters = [p.detach() for p in model.parameters()]
+    out, *saved = gradient.forward(x, *parameters)
+    captured = [[x, *parameters][i] for i in gradient.captured_inputs] + [
+        [out, *saved][i] for i in gradient.captured_outputs
+    ]
+    found = dict(zip(gradient.gradient_inputs, gradient.backward(torch.ones_like(out), *captured), strict=True))
+
+    model(x.requires_grad_()).sum().backward()
+    for i, expected in enumerate([x.grad, *(p.grad for p in model.parameters())]):
+        torch.testing.assert_close(found[i], expected)

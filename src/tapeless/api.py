@@ -34,14 +34,20 @@ _TORCH_COMPILE = ("fullgraph", "dynamic", "disable")
 
 
 def differentiate(
-    function: Callable[..., Any], *examples: Any, wrt: Wrt = None, undefined: Sequence[int] = (), **keywords: Any
+    function: Callable[..., Any] | torch.export.ExportedProgram,
+    *examples: Any,
+    wrt: Wrt = None,
+    undefined: Sequence[int] = (),
+    **keywords: Any,
 ) -> Gradient:
-    """The forward and the backward of `function` at inputs like `examples`, as programs.
+    """The forward and the backward of `function` (or of an exported program) at inputs like `examples`, as programs.
 
     `wrt` names the arguments to differentiate by, by position or name (default: the tensor arguments that require a
     gradient, or all floating point ones if none does); parameters of a module that require a gradient always count.
     `undefined` lists the outputs that never receive a cotangent.
     """
+    if isinstance(function, torch.export.ExportedProgram):
+        function = function.module()
     names = _argument_names(function, len(examples), keywords)
     given = dict(zip(names, (*examples, *keywords.values()), strict=True))
     chosen = _chosen(given, wrt)
