@@ -36,17 +36,13 @@ class _Lowering:
 
     def copy(self, node: fx.Node) -> None:
         record = ir.region(node)
-        if record is None or record not in self.found.of or not self._guarded(node, record):
+        if record is None or record not in self.found.of or node.target is accumulate:  # which knows of None itself
             self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
             return
         guard = self._guard(record)
         copy = self.graph.node_copy(node, lambda argument: self._argument(argument, record, guard))
         ir.set_guard(copy, guard)
         self.copies[node] = copy
-
-    def _guarded(self, node: fx.Node, record: ir.Region) -> bool:
-        """Nodes of a region, but for views of captures that were put there to be derived again."""
-        return node.target is not accumulate
 
     def _guard(self, record: ir.Region) -> fx.Node:
         if record not in self.guards:
