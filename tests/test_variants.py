@@ -214,3 +214,20 @@ def test_one_generic_program_serves_every_mask():
 
     assert lower_grad_of(lowered, 3) is lowered
     assert any(ir.guard(node) is not None for node in lowered.nodes)
+
+
+def test_statistics_name_what_a_variant_leaves_out(built):
+    model, x = seeded(0, Heads), torch.randn(3, 4)
+    call = torch.compile(model, backend="tapeless")
+    for _ in range(4):
+        step(call, x, [2])
+    step(call, x, [0, 2])  # more than the trimmed forward saved for
+    program = next(p for p in tapeless.statistics().programs if p.where.startswith("test_variants.py"))
+    trimmed = next(variant for variant in program.variants if variant.trimmed)
+
+    assert program.mispredictions == 1
+    assert len(trimmed.missing) == HEADS - 1
+    assert trimmed.savings.regions_removed >= HEADS - 1
+    assert trimmed.savings.flops > 0
+    assert trimmed.savings.bytes > 0
+    assert "no gradient arrives at" in trimmed.savings.details()

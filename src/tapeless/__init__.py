@@ -6,6 +6,8 @@ from tapeless.api import differentiate as differentiate
 from tapeless.explain import Report as Report
 from tapeless.explain import explain as explain
 from tapeless.gradient import Gradient as Gradient
+from tapeless.runtime.statistics import Statistics as Statistics
+from tapeless.runtime.statistics import statistics as statistics
 from tapeless.transforms import grad as grad
 from tapeless.transforms import hessian as hessian
 from tapeless.transforms import hvp as hvp

@@ -18,6 +18,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir import text
 from tapeless.ir.copying import copy_graph
 from tapeless.rules.support import support
+from tapeless.specialize.savings import Savings
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Report:
     backward: str
     saved: tuple[Saved, ...]
     rules: tuple[RuleUse, ...]
+    savings: Savings  # what `undefined` outputs took away
     nodes: dict[str, int]  # calls in the program and in the backward, and `grad_of` regions
 
     @property
@@ -59,16 +61,22 @@ class Report:
 
     def summary(self) -> str:
         counts = ", ".join(f"{count} {what}" for what, count in self.nodes.items())
-        return f"{self.title}: {counts}; {self.saved_bytes:,} bytes kept for the backward alone"
+        removed = f"\n{self.savings}" if self.savings.removed else ""
+        return f"{self.title}: {counts}; {self.saved_bytes:,} bytes kept for the backward alone{removed}"
 
     def tables(self) -> dict[str, list[tuple[str, ...]]]:
         """Title → rows, the first of which is the heading."""
         saved = [(s.name, s.kind, s.type, f"{s.bytes:,}", "; ".join(s.wanted_by)) for s in self.saved]
         rules = [(r.op, r.support, str(r.times)) for r in self.rules]
-        return {
+        removed = [
+            (r.region.forward, r.region.op, str(r.calls), str(r.calls_left), r.why) for r in self.savings.removed
+        ]
+        found = {
             "What the backward reads": [("value", "kind", "type", "bytes", "for the gradient of"), *saved],
             "Rules": [("operator", "rule", "times"), *rules],
+            "Removed": [("grad_of", "operator", "calls gone", "calls left", "why"), *removed],
         }
+        return {title: rows for title, rows in found.items() if len(rows) > 1}
 
     def programs(self) -> dict[str, str]:
         return {"Program": self.program, "Forward": self.forward, "Backward": self.backward}
@@ -111,6 +119,7 @@ def explain(function: Callable[..., Any], *examples: Any, **how: Any) -> Report:
         backward=str(gradient.backward),
         saved=tuple(_saved(gradient)),
         rules=tuple(_rules(gradient, regions)),
+        savings=gradient.savings,
         nodes={
             "operators": len(ir.calls(program)),
             "operators in the backward": len(ir.calls(backward)),

@@ -9,11 +9,12 @@ from torch import fx
 from tapeless.backends.python import Code
 from tapeless.errors import BadOption
 from tapeless.ir import graph as ir
-from tapeless.ir import text
 from tapeless.ir.custom import inline_custom
 from tapeless.partition.split import Split
+from tapeless.partition.trim import trim
 from tapeless.runtime.variant import runnable
 from tapeless.specialize.rewrite import specialize
+from tapeless.specialize.savings import Savings, savings
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,20 @@ class Gradient:
     split: Split
     forward: Code
     backward: Code
+    savings: Savings  # what specialization to the undefined cotangents removed
 
     @classmethod
     def of(cls, split: Split, undefined: tuple[int, ...] = ()) -> Gradient:
-        cotangents = split.cotangent_outputs
         if unknown := [i for i in undefined if not 0 <= i < split.real_outputs]:
             raise BadOption(f"undefined={unknown}: the program has {split.real_outputs} outputs, counted from 0")
-        missing = [k for k, output in enumerate(cotangents) if output in undefined]
-        backward = inline_custom(specialize(split.backward, len(cotangents), missing))
-        return cls(split, Code(runnable(split.forward), "forward"), Code(backward, "backward"))
+        trimmed = (
+            trim(split, tuple(i not in undefined for i in range(split.real_outputs))) if undefined else None
+        ) or split
+        missing = [k for k, output in enumerate(split.cotangent_outputs) if output in undefined]
+        specialized = specialize(trimmed.backward, len(split.cotangent_outputs), missing)
+        saved = savings(split.backward, specialized, [ir.inputs(split.backward)[k] for k in missing], split.temporaries)
+        backward = Code(inline_custom(specialized), "backward", saved.details() if missing else "")
+        return cls(trimmed, Code(runnable(trimmed.forward), "forward"), backward, saved)
 
     @property
     def real_outputs(self) -> int:
@@ -65,4 +71,4 @@ class Gradient:
         return ir.inputs(self.backward.graph)[len(self.cotangent_outputs) :]
 
     def __str__(self) -> str:
-        return f"{self.forward}\n\n{text.function(self.backward.graph, 'backward')}"
+        return f"{self.forward}\n\n{self.backward.function}"

@@ -20,15 +20,20 @@ GENERATED = f"{Path(__file__).parent}/generated"  # where tracebacks say the fun
 class Code:
     """A graph as a Python function: call it, or print it. What is printed is what runs."""
 
-    def __init__(self, graph: fx.Graph, name: str) -> None:
-        self.graph, self.name = graph, name
+    def __init__(self, graph: fx.Graph, name: str, note: str = "") -> None:
+        self.graph, self.name, self.note = graph, name, note
         self.run = compile_graph(graph, name)
 
     def __call__(self, *args: Any) -> list[Any]:
         return self.run(list(args))
 
     def __str__(self) -> str:
-        return text.program(self.graph, self.name)
+        return text.program(self.graph, self.name, self.note)
+
+    @property
+    def function(self) -> str:
+        """The text without the imports it needs."""
+        return text.function(self.graph, self.name, self.note)
 
 
 def compile_graph(graph: fx.Graph, name: str = "forward") -> Callable[[list[Any]], list[Any]]:

@@ -41,9 +41,9 @@ RESHAPES = (aten.view.default, aten._unsafe_view.default)
 Dead = dict[fx.Node, list[fx.Node]]  # for each call, the values that nobody reads after it
 
 
-def program(graph: fx.Graph, name: str = "forward") -> str:
+def program(graph: fx.Graph, name: str = "forward", note: str = "") -> str:
     """The whole file: header and function. Pasted in a file, it runs."""
-    body = function(graph, name)
+    body = function(graph, name, note)
     header = ("import math\n" if "= math." in body else "") + HEADER + (ACCUMULATE if "accumulate(" in body else "")
     return f"{header}{''.join(map(_literal, constants(graph).items()))}\n{body}"
 
@@ -61,9 +61,9 @@ def _literal(item: tuple[str, torch.Tensor]) -> str:
     return f"{name} = torch.tensor({tensor.tolist()!r}, dtype={tensor.dtype})\n"
 
 
-def function(graph: fx.Graph, name: str) -> str:
+def function(graph: fx.Graph, name: str, note: str = "") -> str:
     """A function of one list, which it empties: values are deleted at their last use, its arguments too."""
-    lines = [f"def {name}(args):"]
+    lines = [f"def {name}(args):", *(f"{INDENT}# {line}" for line in note.splitlines())]
     arguments = ir.inputs(graph)
     lines += [f"{INDENT}# {node.name}: {type_of(ir.value(node))}" for node in arguments]
     if arguments:

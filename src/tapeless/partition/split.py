@@ -1,13 +1,10 @@
 """Joint graph → forward and backward, and what passes between them.
 
-Everything the backward reads from the forward is saved, except what costs nothing to derive again: views (a view
-keeps its whole storage alive, so saving its base is never dearer) and what the user marked for recomputation
-(`checkpoint`).
+Everything the backward reads from the forward is saved, except what it derives again.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +15,7 @@ from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.ir.narrow import narrow
+from tapeless.partition.rederive import copy_small_views, rederived
 
 aten = torch.ops.aten
 
@@ -45,12 +43,20 @@ class Split:
         """Each capture, told apart: the input or the output of the forward that it is."""
         return [*(("input", i) for i in self.captured_inputs), *(("output", i) for i in self.captured_outputs)]
 
+    @property
+    def temporaries(self) -> list[fx.Node]:
+        """Those captures that are kept in memory for the backward alone."""
+        from_outputs = self.captures[len(self.captured_inputs) :]
+        return [n for n, i in zip(from_outputs, self.captured_outputs, strict=True) if i >= self.real_outputs]
+
 
 def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     """Cut the joint graph where the forward ends. Inputs that are `mutated` after the call are saved as copies."""
-    _copy_mutated(joint, mutated)
-    backward = _backward_nodes(joint)
-    captures = _captures(joint, backward)
+    again = rederived(joint)
+    _copy_mutated(joint, mutated, again)
+    backward, captures = _needed(joint, again)
+    if copy_small_views(joint, again, captures):
+        backward, captures = _needed(joint, again)
     known = {node: i for i, node in reversed(list(enumerate(joint.outputs))) if isinstance(node, fx.Node)}
     position = {node: i for i, node in enumerate(joint.inputs)}
     temporaries = [node for node in captures if node not in known and node not in position]
@@ -75,10 +81,10 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     )
 
 
-def _copy_mutated(joint: Joint, mutated: Sequence[int]) -> None:
+def _copy_mutated(joint: Joint, mutated: Sequence[int], again: set[fx.Node]) -> None:
     """The backward reads an input that the program overwrites: let it read a copy made before."""
     for node in (joint.inputs[i] for i in mutated):
-        readers = [user for user in node.users if user in joint.backward or is_free(user)]
+        readers = [user for user in node.users if user in joint.backward or user in again]
         if readers:
             last = [*joint.inputs, *(g for g in joint.cotangents if g is not None)][-1]
             with joint.graph.inserting_after(last):
@@ -88,13 +94,19 @@ def _copy_mutated(joint: Joint, mutated: Sequence[int]) -> None:
                 reader.replace_input_with(node, copy)
 
 
-def _backward_nodes(joint: Joint) -> list[fx.Node]:
+def _needed(joint: Joint, again: set[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
+    """What the backward consists of, and what it reads of the forward."""
+    backward = _backward_nodes(joint, again)
+    return backward, _captures(joint, backward)
+
+
+def _backward_nodes(joint: Joint, again: set[fx.Node]) -> list[fx.Node]:
     """What the gradients need, in order: live nodes of the reverse part and forward nodes that are derived again."""
     needed: set[fx.Node] = set()
     stack = [g for g in joint.gradients if g is not None]
     while stack:
         node = stack.pop()
-        if node in needed or not (node in joint.backward or is_free(node)):
+        if node in needed or not (node in joint.backward or node in again):
             continue
         needed.add(node)
         stack.extend(node.all_input_nodes)
@@ -108,35 +120,3 @@ def _captures(joint: Joint, backward: list[fx.Node]) -> list[fx.Node]:
     read |= {g for g in joint.gradients if g is not None and g not in inside}
     read -= set(joint.cotangents)
     return [node for node in joint.graph.nodes if node in read]
-
-
-VIEWS = frozenset(
-    getattr(getattr(aten, name), overload)
-    for name, overload in [
-        ("t", "default"), ("transpose", "int"), ("permute", "default"), ("view", "default"),
-        ("_unsafe_view", "default"), ("expand", "default"), ("unsqueeze", "default"),
-        ("squeeze", "dim"), ("squeeze", "dims"), ("squeeze", "default"),
-        ("slice", "Tensor"), ("select", "int"), ("detach", "default"), ("alias", "default"), ("split", "Tensor"),
-        ("split_with_sizes", "default"), ("unbind", "int"), ("diagonal", "default"), ("view_as_real", "default"),
-        ("view_as_complex", "default"), ("_conj", "default"), ("unfold", "default"), ("as_strided", "default"),
-    ]
-)  # fmt: skip
-
-
-def is_free(node: fx.Node) -> bool:
-    """Computed again in the backward rather than saved: a view, or what the user put under `checkpoint`."""
-    if node.op != "call_function":
-        return node.op == "get_attr"
-    if is_checkpointed(node):
-        return True
-    if node.target is operator.getitem:
-        return is_free(node.args[0])  # type: ignore[arg-type]
-    return node.target in VIEWS
-
-
-def is_checkpointed(node: fx.Node) -> bool:
-    """Did the user ask to recompute this value? Random ones are saved: recomputed they would differ."""
-    mark = node.meta.get("recompute")
-    if mark is None or mark.name not in ("MUST_RECOMPUTE", "PREFER_RECOMPUTE"):
-        return False
-    return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())

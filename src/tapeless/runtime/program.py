@@ -8,6 +8,7 @@ forward again from the inputs (random numbers replayed), and the program grows m
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from tapeless.runtime.signature import Mask, Signature
 from tapeless.runtime.variant import Backward, Variant
 
 T = TypeVar("T")
+
+LIVE: weakref.WeakSet[Program] = weakref.WeakSet()
 
 LONG = 256  # nodes: a backward up to this size is specialised in milliseconds, at the first sight of a mask
 
@@ -93,6 +96,7 @@ class Program:
         self._backwards: Recent[Backward] = Recent(4 * variants)
         self._tangents: Recent[Program] = Recent(4 * variants)
         self._derivatives: Recent[tuple[Backward, Program]] = Recent(4 * variants)
+        LIVE.add(self)
 
     def tangent(self, given: Mask, requires_grad: Mask) -> Program:
         """The program (inputs, tangents of the inputs `given`) → tangents of everything the whole forward returns."""
@@ -135,6 +139,11 @@ class Program:
     def _specialized(self, variant: Variant, mask: Mask, wanted: Mask) -> Backward:
         self.profile.specialized += 1
         return variant.specialized(mask, wanted)
+
+    def specialized_backwards(self) -> list[tuple[tuple[Variant, Mask, Mask], Backward]]:
+        """The backwards made so far, by forward, mask of cotangents and mask of wanted gradients."""
+        with self._backwards.lock:
+            return list(self._backwards.items())
 
     def derivative(self, variant: Variant, mask: Mask, wanted: Mask, requires_grad: Mask) -> tuple[Backward, Program]:
         """The backward as a program of its own, differentiable in those of its inputs that require a gradient."""

@@ -16,7 +16,7 @@ from torch import fx
 from tapeless.differentiate.activity import active_nodes
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
-from tapeless.partition.split import is_free
+from tapeless.partition.rederive import is_free
 from tapeless.runtime import bridge
 from tapeless.runtime.program import Program, is_random
 from tapeless.runtime.signature import Signature

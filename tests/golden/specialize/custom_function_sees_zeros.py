@@ -16,6 +16,7 @@ def f(x):
 inputs = (torch.randn(3),)
 # output
 def backward(args):
+    # nothing removed
     # g_getitem: f32[3]
     # g_autograd_function_apply: f32[3]
     g_getitem, g_autograd_function_apply = args

@@ -7,13 +7,14 @@ def f(x, a, b):
 inputs = (torch.randn(4, 3), torch.randn(3, 2), torch.randn(3, 1))
 # output
 def backward(args):
+    # 2 of 4 regions removed, 48 FLOPs less
+    #   grad_of relu (aten.relu.default) gone: no gradient arrives at relu
+    #   grad_of matmul_1 (aten.mm.default) gone: no gradient arrives at relu
     # g_matmul: f32[4, 2]
     # g_relu: f32[4, 1]
     # a: f32[3, 2]
-    # b: f32[3, 1]
     # trunk: f32[4, 3]
-    # relu: f32[4, 1]
-    g_matmul, g_relu, a, b, trunk, relu = args
+    g_matmul, g_relu, a, trunk = args
     args.clear()
     t_2 = torch.t(a)  # f32[2, 3]  grad_of matmul  region_removed.py:4  return trunk @ a, torch.relu(trunk @ b)
     del a

@@ -7,6 +7,8 @@ def f(x):
 inputs = (torch.randn(4),)
 # output
 def backward(args):
+    # 1 of 3 regions removed
+    #   grad_of cos (aten.cos.default) gone: no gradient arrives at cos
     # g_sin: f32[2]
     # g_cos: f32[2]
     # x: f32[4]

@@ -1,0 +1,53 @@
+"""What a call costs: floating-point operations of products and convolutions (memory bounds the rest), and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils.flop_counter import flop_registry
+
+from tapeless.ir import graph as ir
+
+aten = torch.ops.aten
+
+# torch counts attention for the kernels of the GPU only; the CPU's take the same arguments.
+SAME_AS: dict[Any, Any] = {
+    aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
+}
+
+
+def flops(nodes: Iterable[fx.Node]) -> int:
+    """Multiplications and additions, symbolic sizes taken as they were when the program was traced."""
+    return sum(map(_flops, nodes))
+
+
+def likely_bytes(val: Any) -> int:
+    """The memory of a tensor, or of all tensors of a tuple; symbolic sizes as when the program was traced."""
+    tensors = [leaf for leaf in tree_leaves(val) if isinstance(leaf, torch.Tensor)]
+    return sum(_likely(t.numel()) * t.dtype.itemsize for t in tensors)
+
+
+def _flops(node: fx.Node) -> int:
+    packet = getattr(node.target, "overloadpacket", None)
+    count = flop_registry.get(SAME_AS.get(packet, packet))
+    if count is None:
+        return 0
+    args, kwargs = tree_map_only(fx.Node, lambda n: _shaped(ir.value(n)), (node.args, node.kwargs))
+    return int(count(*args, **kwargs, out_val=_shaped(ir.value(node))))
+
+
+def _shaped(val: Any) -> Any:
+    """Tensors without memory, of the sizes met in tracing: what torch's formulas look at."""
+
+    def plain(leaf: Any) -> Any:
+        return torch.empty([_likely(n) for n in leaf.shape], device="meta") if isinstance(leaf, torch.Tensor) else leaf
+
+    return tree_map(plain, val)
+
+
+def _likely(size: Any) -> int:
+    return int(size) if not isinstance(size, torch.SymInt) else int(size.node.hint or 0)

@@ -1,0 +1,128 @@
+"""What the backward derives again from less, rather than having it saved.
+
+- A view: it keeps its whole storage alive, so saving its base is never dearer.
+- What the user put under `checkpoint`.
+- A copy or a mask at least twice as large as what it is made of: a repeated key, a causal mask, a number widened. It is
+  written faster than a larger value is read back, and nobody pays for keeping it.
+
+The other way round, a small view of a large value that nobody else keeps is saved as a copy: eager keeps all of it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+from tapeless import torch_internals
+from tapeless.differentiate.reverse import Joint
+from tapeless.ir import graph as ir
+from tapeless.ir.cost import likely_bytes
+
+aten = torch.ops.aten
+
+VIEWS = frozenset(
+    getattr(getattr(aten, name), overload)
+    for name, overload in [
+        ("t", "default"), ("transpose", "int"), ("permute", "default"), ("view", "default"),
+        ("_unsafe_view", "default"), ("expand", "default"), ("unsqueeze", "default"),
+        ("squeeze", "dim"), ("squeeze", "dims"), ("squeeze", "default"),
+        ("slice", "Tensor"), ("select", "int"), ("detach", "default"), ("alias", "default"), ("split", "Tensor"),
+        ("split_with_sizes", "default"), ("unsafe_split", "Tensor"), ("unsafe_split_with_sizes", "default"),
+        ("unbind", "int"), ("diagonal", "default"), ("view_as_real", "default"),
+        ("view_as_complex", "default"), ("_conj", "default"), ("unfold", "default"), ("as_strided", "default"),
+    ]
+)  # fmt: skip
+
+MOVES = frozenset([
+    aten.clone, aten._to_copy, aten.repeat, aten.arange, aten.full, aten.zeros, aten.ones, aten.scalar_tensor,
+    aten.where, aten.masked_fill, aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge, aten.logical_and,
+    aten.logical_or, aten.logical_not, aten.bitwise_and, aten.bitwise_or, aten.bitwise_not,
+])  # fmt: skip
+
+GROWTH = 2  # how many times larger than its sources a value is that is made again
+
+
+def rederived(joint: Joint) -> set[fx.Node]:
+    """The forward values that the backward computes again if it needs them."""
+    found: set[fx.Node] = set()
+    sources: dict[fx.Node, int] = {}  # the bytes to keep in order to have the value
+    for node in joint.graph.nodes:
+        if node in joint.backward:
+            continue
+        sources[node] = size = likely_bytes(ir.value(node))
+        if node.op == "placeholder":
+            continue
+        below = sum(sources[a] for a in node.all_input_nodes)
+        if is_free(node) or (_moves(node, joint) and GROWTH * below <= size):
+            found.add(node)
+            sources[node] = below
+    return found
+
+
+def is_free(node: fx.Node) -> bool:
+    """Costs nothing to derive again, or the user asked for it: a view, a constant, what is under `checkpoint`."""
+    if node.op != "call_function":
+        return node.op == "get_attr"
+    return _is_checkpointed(node) or is_view(node)
+
+
+def is_view(node: fx.Node) -> bool:
+    if node.target is operator.getitem:
+        return is_view(node.args[0])  # type: ignore[arg-type]
+    return node.target in VIEWS
+
+
+def _moves(node: fx.Node, joint: Joint) -> bool:
+    """Does the operator only move or compare? Not a cast with a derivative: cotangents add up in the wider type."""
+    packet = getattr(node.target, "overloadpacket", None)
+    return packet in MOVES and ir.is_tensor(node) and not (packet is aten._to_copy and node in joint.active)
+
+
+def _is_checkpointed(node: fx.Node) -> bool:
+    """Did the user ask to recompute this value? Random ones are saved: recomputed they would differ."""
+    mark = node.meta.get("recompute")
+    if mark is None or mark.name not in ("MUST_RECOMPUTE", "PREFER_RECOMPUTE"):
+        return False
+    return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
+
+
+def copy_small_views(joint: Joint, again: set[fx.Node], kept: Sequence[fx.Node]) -> bool:
+    """Where a value would be `kept` for small views of it alone, go on with copies of these. Any found?"""
+    returned = {node for node in (*joint.outputs, *joint.gradients) if isinstance(node, fx.Node)}
+    found = [view for base in kept if base.op == "call_function" for view in _small_views(joint, again, base, returned)]
+    for view in found:
+        _go_on_with_copy(joint, view)
+    return bool(found)
+
+
+def _small_views(joint: Joint, again: set[fx.Node], base: fx.Node, returned: set[fx.Node]) -> list[fx.Node]:
+    """The views of `base` that the backward reads, if `base` is kept for them alone and they are small."""
+    found: list[fx.Node] = []
+    stack = [base]
+    while stack:
+        node = stack.pop()
+        users = list(node.users)
+        if node in returned or any(user in again and not is_view(user) for user in users):
+            return []
+        if any(user in joint.backward for user in users):
+            found.append(node)  # views of it will be views of its copy
+        else:
+            stack.extend(user for user in users if is_view(user))
+    size = sum(likely_bytes(ir.value(view)) for view in found)
+    return found if GROWTH * size <= likely_bytes(ir.value(base)) else []
+
+
+def _go_on_with_copy(joint: Joint, view: fx.Node) -> None:
+    users = list(view.users)
+    with joint.graph.inserting_after(view):
+        copy = joint.graph.create_node("call_function", aten.clone.default, (view,), name=f"{view.name}_copy")
+    copy.meta = dict(view.meta)
+    with torch_internals.without_modes():
+        ir.set_value(copy, ir.value(view).clone())
+    if view in joint.active:
+        joint.active.add(copy)
+    for user in users:
+        user.replace_input_with(view, copy)

@@ -1,0 +1,77 @@
+"""What compiled programs made of the gradients that arrived: variants, what each of them saves, wrong guesses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tapeless.ir import graph as ir
+from tapeless.runtime.derivatives import DERIVATIVES
+from tapeless.runtime.program import LIVE, Program
+from tapeless.specialize.savings import Savings, savings
+
+
+@dataclass(frozen=True)
+class VariantStatistics:
+    """A backward that was specialised to the outputs that get a gradient."""
+
+    missing: tuple[str, ...]  # the outputs that get none
+    trimmed: bool  # does its forward save less as well?
+    savings: Savings
+
+
+@dataclass(frozen=True)
+class ProgramStatistics:
+    """One compiled graph."""
+
+    where: str  # its first source line
+    variants: tuple[VariantStatistics, ...]
+    mispredictions: int  # backwards for which the forward had saved too little and ran again
+
+    def __str__(self) -> str:
+        lines = [f"{self.where}: {len(self.variants)} variants, {self.mispredictions} mispredictions"]
+        for variant in self.variants:
+            what = f"no gradient at {', '.join(variant.missing)}" if variant.missing else "all gradients arrive"
+            lines.append(f"  {what}{' (forward saves less)' if variant.trimmed else ''}: {variant.savings}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """All compiled graphs that are alive, and how often a derivative was known already."""
+
+    programs: tuple[ProgramStatistics, ...]
+    differentiated: int
+    reused: int
+
+    @property
+    def mispredictions(self) -> int:
+        return sum(program.mispredictions for program in self.programs)
+
+    def __str__(self) -> str:
+        known = f"{self.differentiated} graphs differentiated, {self.reused} known already"
+        return "\n".join([f"{len(self.programs)} programs; {known}", *map(str, self.programs)])
+
+
+def statistics() -> Statistics:
+    """What became of the programs compiled so far, as far as they are still alive: `print(tapeless.statistics())`."""
+    return Statistics(tuple(map(_of_program, LIVE)), DERIVATIVES.differentiated, DERIVATIVES.reused)
+
+
+def _of_program(program: Program) -> ProgramStatistics:
+    places = [place for node in ir.calls(program.whole.parts.forward) if (place := ir.where(node)).file]
+    where = f"{Path(places[0].file).name}:{places[0].line}" if places else "program"
+    return ProgramStatistics(where, tuple(_variants(program)), program.profile.mispredictions)
+
+
+def _variants(program: Program) -> Iterator[VariantStatistics]:
+    whole = program.whole.parts
+    cotangents = dict(zip(whole.cotangent_outputs, ir.inputs(whole.backward), strict=False))
+    for (variant, mask, _), backward in program.specialized_backwards():
+        undefined = {i: node for i, node in cotangents.items() if not mask[i]}
+        yield VariantStatistics(
+            missing=tuple(ir.outputs(whole.forward)[i].name for i in undefined),
+            trimmed=variant is not program.whole,
+            savings=savings(whole.backward, backward.graph, undefined.values(), whole.temporaries),
+        )
