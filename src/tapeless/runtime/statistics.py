@@ -56,10 +56,10 @@ class Statistics:
 
 def statistics() -> Statistics:
     """What became of the programs compiled so far, as far as they are still alive: `print(tapeless.statistics())`."""
-    return Statistics(tuple(map(_of_program, LIVE)), DERIVATIVES.differentiated, DERIVATIVES.reused)
+    return Statistics(tuple(map(of_program, LIVE)), DERIVATIVES.differentiated, DERIVATIVES.reused)
 
 
-def _of_program(program: Program) -> ProgramStatistics:
+def of_program(program: Program) -> ProgramStatistics:
     places = [place for node in ir.calls(program.whole.parts.forward) if (place := ir.where(node)).file]
     where = f"{Path(places[0].file).name}:{places[0].line}" if places else "program"
     return ProgramStatistics(where, tuple(_variants(program)), program.profile.mispredictions)
