@@ -3,6 +3,7 @@
 A failure here after an upgrade of torch says which door moved; the others may fail for that reason alone.
 """
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -429,3 +430,17 @@ def test_every_function_has_a_test():
 
     assert [] == [name for name in public if name not in source]
     assert "capture_forward" in public
+
+
+def test_has_step_hooks_and_mark_stepped():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1)
+    assert not torch_internals.has_step_hooks(optimizer)
+
+    optimizer.register_step_pre_hook(lambda *_: None)
+    assert torch_internals.has_step_hooks(optimizer)
+
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    torch_internals.mark_stepped(optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        schedule.step()

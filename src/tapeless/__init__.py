@@ -8,6 +8,9 @@ from tapeless.explain import explain as explain
 from tapeless.gradient import Gradient as Gradient
 from tapeless.runtime.statistics import Statistics as Statistics
 from tapeless.runtime.statistics import statistics as statistics
+from tapeless.training.optimizers import Lion as Lion
+from tapeless.training.step import TrainStep as TrainStep
+from tapeless.training.step import train_step as train_step
 from tapeless.transforms import grad as grad
 from tapeless.transforms import hessian as hessian
 from tapeless.transforms import hvp as hvp

@@ -269,14 +269,16 @@ def compile_capturing_autograd(
     return torch._dynamo.optimize(capturing, nopython=fullgraph, **settings)(model)
 
 
-def compile_whole(function: Callable[..., Any], backend: Callable[..., Any], most: int) -> Callable[..., Any]:
+def compile_whole(
+    function: Callable[..., Any], backend: Callable[..., Any], most: int, dynamic: bool | None = False
+) -> Callable[..., Any]:
     """`function` with `backend` run on its one whole graph, per signature, at most `most` of those."""
-    settings = {"dynamic": False, "recompile_limit": most, "isolate_recompiles": True}
+    settings = {"dynamic": dynamic, "recompile_limit": most, "isolate_recompiles": True}
     compiled = torch._dynamo.optimize(CapturingAutograd(backend), nopython=True, **settings)(function)
 
-    def call(*args: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         with _blaming_the_program():
-            return compiled(*args)
+            return compiled(*args, **kwargs)
 
     return call
 
@@ -427,3 +429,16 @@ def custom_op_without_derivative(op: Any) -> bool:
 
 
 skip_in_dynamo(__file__, *(str(Path(__file__).parent / stage) for stage in COMPILER))
+
+
+# -- optimizers ----------------------------------------------------------------------------------------------------
+
+
+def has_step_hooks(optimizer: torch.optim.Optimizer) -> bool:
+    """Is somebody to be told about the steps of this optimizer? Relies on the names of its tables of hooks."""
+    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
+
+
+def mark_stepped(optimizer: torch.optim.Optimizer) -> None:
+    """What learning rate schedules look at to see that the optimizer was used before them."""
+    optimizer._opt_called = True  # type: ignore[attr-defined]

@@ -86,7 +86,7 @@ class _Memory:
         """Is `operand` this program's own, whole, of the result's type, and read here for the last time?"""
         if not isinstance(operand, fx.Node) or self.root.get(operand) is not operand or operand in self.shared:
             return False
-        if self.last[operand] != self.order[node] or _layout(operand) != _layout(node):
+        if self.last[operand] != self.order[node] or _layout(operand) is None or _layout(operand) != _layout(node):
             return False
         if torch.Tag.pointwise not in node.target.tags and node.args.count(operand) > 1:  # type: ignore[union-attr]
             return False  # a product reads all of its operand for each element that it writes

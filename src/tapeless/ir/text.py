@@ -189,7 +189,9 @@ def _comment(node: fx.Node) -> str:
     total = ir.total_of(node)
     origin = f"grad_of {record.forward}" if record else f"total of {total}" if total else ""
     line = f"{place.file.rsplit('/', 1)[-1]}:{place.line}  {_shortened(place.text)}" if place.file else ""
-    return "  # " + "  ".join(part for part in (type_of(ir.value(node)), origin, line) if part)
+    kind = "" if ir.value(node) is None else type_of(ir.value(node))
+    parts = [part for part in (kind, origin, line) if part]
+    return "  # " + "  ".join(parts) if parts else ""
 
 
 def _shortened(line: str, width: int = 60) -> str:

@@ -1,0 +1,1 @@
+"""Whole training steps: forward, backward and update as one program."""

@@ -1,0 +1,206 @@
+"""Forward, backward and update in one graph. A gradient is used and freed as soon as its parameter is read no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_map_only
+
+from tapeless import torch_internals
+from tapeless.ir import graph as ir
+from tapeless.ir.cost import likely_bytes
+from tapeless.ir.custom import inlined
+from tapeless.partition.rederive import is_view
+from tapeless.partition.split import Split
+from tapeless.specialize.rewrite import specialize
+from tapeless.training.optimizers import Group, Kind
+
+aten = torch.ops.aten
+
+CHUNK = 4 * 2**20  # bytes of gradients that are updated in one call
+
+
+@dataclass
+class Whole:
+    """A forward with its backward behind it."""
+
+    graph: fx.Graph
+    gradients: dict[int, fx.Node]  # by input
+
+
+def join(parts: Split, loss: int) -> Whole:
+    """Both graphs of `parts` as one, which starts the backward with a gradient of 1 at the output `loss`."""
+    forward, graph = inlined(parts.forward), fx.Graph()
+    copies: dict[Any, Any] = {}
+    for node in forward.nodes:
+        if node.op != "output":
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    results = [copies[o] if isinstance(o, fx.Node) else o for o in ir.outputs(forward)]
+    seed = graph.create_node("call_function", aten.ones_like.default, (results[loss],), name=f"g_{results[loss].name}")
+    ir.set_value(seed, ir.value(results[loss]))
+    backward = _backward_of(parts, loss)
+    cotangents = [seed if output == loss else None for output in parts.cotangent_outputs]
+    captured = [ir.inputs(graph)[i] for i in parts.captured_inputs] + [results[i] for i in parts.captured_outputs]
+    copies = dict(zip(ir.inputs(backward), [*cotangents, *captured], strict=True))
+    for node in ir.calls(backward):
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    found = zip(parts.gradient_inputs, ir.outputs(backward), strict=True)
+    graph.output(results[: parts.real_outputs])
+    return Whole(graph, {i: copies[gradient] for i, gradient in found if gradient is not None})
+
+
+def _backward_of(parts: Split, loss: int) -> fx.Graph:
+    undefined = [k for k, output in enumerate(parts.cotangent_outputs) if output != loss]
+    return inlined(specialize(parts.backward, len(parts.cotangent_outputs), undefined))
+
+
+@dataclass
+class Update:
+    """What is done with the gradients."""
+
+    kind: Kind | None  # None: they are returned
+    groups: Sequence[Group]
+    group_of: dict[int, int]  # input → group of the optimizer
+    clip: float | None = None  # largest norm of all gradients together
+    buffers: bool = False  # are there gradients of earlier steps to be added?
+    last: bool = True  # is this the step that updates?
+
+
+@dataclass(frozen=True)
+class Further:
+    """An input that the program takes beside those of the traced graph."""
+
+    what: Literal["state", "sum", "number"]
+    of: int  # a parameter, by its position among the inputs, or a parameter group
+    name: str = ""
+
+
+class Writer:
+    """Writes the update into the graph of a step."""
+
+    def __init__(self, whole: Whole, update: Update) -> None:
+        self.graph, self.gradients, self.update = whole.graph, whole.gradients, update
+        self.further: list[Further] = []
+        self.parameters = ir.inputs(self.graph)
+        self._last_input = self.parameters[-1]
+        self._place: fx.Node = self.graph.output_node().prev
+        self._numbers: dict[int, dict[str, fx.Node]] = {}
+
+    def write(self) -> None:
+        ready = self._ready()
+        if self.update.buffers:
+            for i in self.gradients:
+                self._add_to_buffer(i, ready[i])
+        if not self.update.last or self.update.kind is None:
+            return
+        if self.update.clip is not None:
+            self._place = self.graph.output_node().prev
+            self._clip(self.update.clip)
+            self._update_all(list(self.gradients))
+            return
+        chunk: list[int] = []
+        for i in sorted(self.gradients, key=lambda i: self._order[ready[i]]):
+            chunk.append(i)
+            if sum(likely_bytes(ir.value(self.gradients[k])) for k in chunk) >= CHUNK:
+                self._place = ready[i]
+                self._update_all(chunk)
+                chunk = []
+        self._place = self.graph.output_node().prev
+        self._update_all(chunk)
+
+    def _ready(self) -> dict[int, fx.Node]:
+        """For each parameter the call after which it may change: its gradient is there, nobody reads it any more."""
+        self._order = {node: k for k, node in enumerate(self.graph.nodes)}
+        found = {}
+        for i, gradient in self.gradients.items():
+            readers = [n for n in _readers(self.parameters[i]) if n.op != "output"]
+            found[i] = max([gradient, *readers], key=self._order.__getitem__)
+        return found
+
+    def _add_to_buffer(self, i: int, place: fx.Node) -> None:
+        self._place = place
+        buffer = self._input(Further("sum", i), f"sum_{self.parameters[i].name}", ir.value(self.parameters[i]))
+        self.gradients[i] = self._emit(aten.add_.Tensor, buffer, self.gradients[i])
+        self._order[self.gradients[i]] = self._order[place]
+
+    def _clip(self, most: float) -> None:
+        """Scale all gradients by one factor, as `torch.nn.utils.clip_grad_norm_` does."""
+        gradients = list(self.gradients.values())
+        norms = [self._emit(aten.linalg_vector_norm.default, g) for g in gradients]
+        total = self._emit(aten.linalg_vector_norm.default, self._emit(aten.stack.default, norms))
+        inverse = self._emit(aten.reciprocal.default, self._emit(aten.add.Tensor, total, 1e-6))
+        factor = self._emit(aten.clamp.default, self._emit(aten.mul.Tensor, inverse, most), None, 1.0)
+        for i, gradient in self.gradients.items():
+            self.gradients[i] = self._emit(aten.mul.Tensor, gradient, factor)
+
+    def _update_all(self, chosen: list[int]) -> None:
+        kind, groups = self.update.kind, self.update.groups
+        assert kind is not None
+        for k, group in enumerate(groups):
+            mine = [i for i in chosen if self.update.group_of[i] == k]
+            if mine:
+                gradients = [self._laid_out(i) for i in mine]
+                numbers = self._numbers_of(k)
+                kind.update(
+                    self._emit, [self.parameters[i] for i in mine], gradients, self._state(mine, group), numbers, group
+                )
+
+    def _state(self, chosen: list[int], group: Group) -> dict[str, list[fx.Node]]:
+        assert self.update.kind is not None
+        found: dict[str, list[fx.Node]] = {}
+        for i in chosen:
+            for name, tensor in self.update.kind.state(group, ir.value(self.parameters[i])).items():
+                node = self._input(Further("state", i, name), f"{name}_{self.parameters[i].name}", tensor)
+                found.setdefault(name, []).append(node)
+        return found
+
+    def _numbers_of(self, group: int) -> dict[str, fx.Node]:
+        assert self.update.kind is not None
+        if group not in self._numbers:
+            names = list(self.update.kind.numbers(self.update.groups[group]))
+            suffix = f"_{group}" if len(self.update.groups) > 1 else ""
+            self._numbers[group] = {
+                name: self._input(Further("number", group, name), f"{name}{suffix}", 0.0) for name in names
+            }
+        return self._numbers[group]
+
+    def _laid_out(self, i: int) -> fx.Node:
+        """The gradient in the layout of its parameter, which fused kernels rely on."""
+        gradient, val = self.gradients[i], ir.value(self.parameters[i])
+        if val.is_contiguous():
+            return self._emit(aten.contiguous.default, gradient)
+        empty = self._emit(aten.new_empty_strided.default, gradient, list(val.shape), list(val.stride()))
+        return self._emit(aten.copy_.default, empty, gradient)
+
+    def _emit(self, op: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        with self.graph.inserting_after(self._place):
+            node = self.graph.create_node("call_function", op, args, kwargs, name=op.overloadpacket.__name__.strip("_"))
+        if op._schema.returns:
+            given = tree_map_only(fx.Node, ir.value, (args, kwargs))
+            with torch_internals.without_modes(), torch.no_grad():
+                ir.set_value(node, op(*given[0], **given[1]))
+        self._place = node
+        return node
+
+    def _input(self, further: Further, name: str, val: Any) -> fx.Node:
+        self.further.append(further)
+        with self.graph.inserting_after(self._last_input):
+            node = self.graph.placeholder(name)
+        ir.set_value(node, val)
+        self._last_input = node
+        return node
+
+
+def _readers(parameter: fx.Node) -> list[fx.Node]:
+    """All calls that read the memory of `parameter`, directly or through views."""
+    found, stack = [], [parameter]
+    while stack:
+        for user in stack.pop().users:
+            found.append(user)
+            if is_view(user):
+                stack.append(user)
+    return found

@@ -1,0 +1,200 @@
+"""train_step(model, loss_fn, optimizer): a training step as one program. No tape, no engine, no `.grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from tapeless import torch_internals
+from tapeless.backends.python import Code
+from tapeless.capture.program import Captured, capture
+from tapeless.errors import BadOption, Unsupported
+from tapeless.ir import graph as ir
+from tapeless.runtime.derivatives import DERIVATIVES
+from tapeless.runtime.program import Recent
+from tapeless.runtime.signature import Signature
+from tapeless.training.optimizers import Kind, kind_of
+from tapeless.training.program import Further, Update, Writer, join
+
+Loss = Callable[..., Any]
+
+
+def train_step(
+    model: nn.Module,
+    loss_fn: Loss | None,
+    optimizer: torch.optim.Optimizer,
+    *,
+    clip_norm: float | None = None,
+    accumulate: int = 1,
+) -> TrainStep:
+    """A function of a batch that trains `model` by one step and returns the loss.
+
+    `loss_fn(model, *batch)` gives the loss, or a tuple that starts with it; the rest is returned beside the loss.
+    A loss that is itself a module (`nn.CrossEntropyLoss()`) is called with what the model makes of all but the last of
+    the batch, and that last; None stands for a model that returns its own loss. The optimizer keeps its state,
+    parameter groups, learning rates and schedules, and `state_dict`. SGD, Adam, AdamW, Adagrad, RMSprop and Lion are
+    part of the program; any other optimizer makes its step itself. Parameters end with `grad` None.
+
+    `clip_norm` bounds the norm of all gradients together; with `accumulate=k` every k-th call updates, by the sum of
+    the gradients of k calls.
+    """
+    if accumulate < 1:
+        raise BadOption(f"accumulate={accumulate}: a whole number of calls, at least 1")
+    return TrainStep(model, _called(model, loss_fn), optimizer, clip_norm, accumulate)
+
+
+def _called(model: nn.Module, loss_fn: Loss | None) -> Loss:
+    if loss_fn is None:
+        return lambda *batch, **named: _own_loss(model(*batch, **named))
+    if isinstance(loss_fn, nn.Module):
+        return lambda *batch: loss_fn(model(*batch[:-1]), batch[-1])
+    return lambda *batch, **named: loss_fn(model, *batch, **named)
+
+
+def _own_loss(out: Any) -> Any:
+    return out.loss if hasattr(out, "loss") else out
+
+
+@dataclass(eq=False)
+class Program:
+    """A step as it runs."""
+
+    code: Code
+    further: list[Further]
+    results: int  # outputs of the captured graph; gradients stand behind them where the optimizer steps itself
+    returned: list[int]  # the parameters whose gradients those are
+
+
+class TrainStep:
+    """Call it with a batch: it trains and returns the loss. Print it after a call: it shows the program."""
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, clip: float | None, accumulate: int
+    ) -> None:
+        self.model, self.optimizer, self.clip, self.accumulate = model, optimizer, clip, accumulate
+        self.calls = 0
+        self._programs: Recent[Program] = Recent(32)
+        self._sums: dict[Tensor, Tensor] = {}  # gradients of the calls since the last update
+        self._last: Program | None = None
+        self._call = torch_internals.compile_whole(loss, self._backend, most=64, dynamic=None)
+
+    def __call__(self, *batch: Any, **named: Any) -> Any:
+        self.calls += 1
+        with torch.enable_grad():
+            found = self._call(*batch, **named)
+        if self._updates:
+            self._sums.clear()
+            torch_internals.mark_stepped(self.optimizer)
+        return found
+
+    def __str__(self) -> str:
+        return str(self._last.code) if self._last else "a training step that was not called yet"
+
+    @property
+    def _updates(self) -> bool:
+        """Does this call update the parameters?"""
+        return self.calls % self.accumulate == 0
+
+    @property
+    def _kind(self) -> Kind | None:
+        """How the program updates; None if the optimizer steps itself, be it for the sake of its hooks."""
+        return None if torch_internals.has_step_hooks(self.optimizer) else kind_of(self.optimizer)
+
+    def _backend(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """What Dynamo calls with the graph of the loss. The result runs the whole step, returns what the loss does."""
+        captured = capture(module, inputs)
+        wrapped = captured.convention.wrap(lambda args: self._run(captured, args))
+        return lambda *args: wrapped(list(args))
+
+    def _run(self, captured: Captured, args: list[Any]) -> list[Any]:
+        kind, groups = self._kind, self.optimizer.param_groups
+        flags = tuple((len(group["params"]), *(kind.flags(group) if kind else ())) for group in groups)
+        program = self._programs.find(
+            (captured.graph, kind, flags, self._updates), lambda: self._build(captured, kind, args)
+        )
+        self._last = program
+        parameters = [args[i] for i in program.returned]
+        with torch.no_grad(), torch_internals.without_autocast():
+            outs = program.code.run([*args, *self._further(program, kind, args)])
+            if program.returned:
+                self._let_optimizer_step(parameters, outs[program.results :])
+        return outs[: program.results]
+
+    def _build(self, captured: Captured, kind: Kind | None, args: Sequence[Any]) -> Program:
+        group_of, loss = self._groups(captured, args), _loss_output(captured)
+        count = len(ir.outputs(captured.graph))
+        wrt = tuple(i in group_of for i in range(len(args)))
+        signature = Signature(wrt, tuple(k == loss for k in range(count)), mutated=())
+        whole = join(DERIVATIVES.of(captured.graph, signature), loss)
+        if kind is not None and self._updates:
+            for i in group_of:
+                if i in whole.gradients:
+                    self._state(args[i], kind)
+        groups = self.optimizer.param_groups
+        writer = Writer(whole, Update(kind, groups, group_of, self.clip, self.accumulate > 1, self._updates))
+        writer.write()
+        returned = list(whole.gradients) if kind is None and self._updates else []
+        output = whole.graph.output_node()
+        output.args = ([*ir.outputs(whole.graph), *(whole.gradients[i] for i in returned)],)
+        return Program(Code(whole.graph, "train_step"), writer.further, count, returned)
+
+    def _groups(self, captured: Captured, args: Sequence[Any]) -> dict[int, int]:
+        """For each input that is trained, its parameter group."""
+        groups = {p: k for k, group in enumerate(self.optimizer.param_groups) for p in group["params"]}
+        tensors = {i: a for i, a in enumerate(args) if isinstance(a, Tensor)}
+        found = {i: groups[a] for i, a in tensors.items() if a.requires_grad and a in groups}
+        if not found:
+            raise Unsupported("the loss depends on no parameter that the optimizer trains")
+        storages = [args[i].untyped_storage().data_ptr() for i in found]
+        if len(set(storages)) < len(storages) or set(found) & set(captured.convention.mutated_inputs()):
+            raise Unsupported("a parameter shares memory with another one, or is overwritten in the forward")
+        return found
+
+    def _further(self, program: Program, kind: Kind | None, args: Sequence[Any]) -> list[Any]:
+        """The optimizer's state and numbers, and the gradients of earlier calls, as the program takes them."""
+        numbers = [kind.numbers(group) if kind else {} for group in self.optimizer.param_groups]
+        found = []
+        for further in program.further:
+            if further.what == "number":
+                found.append(numbers[further.of][further.name])
+            elif further.what == "state":
+                found.append(self.optimizer.state[args[further.of]][further.name])
+            else:
+                found.append(self._sum(args[further.of]))
+        return found
+
+    def _state(self, parameter: Tensor, kind: Kind) -> None:
+        """Let the optimizer have the state that it would make at its first step."""
+        if not self.optimizer.state.get(parameter):
+            group = next(g for g in self.optimizer.param_groups if any(p is parameter for p in g["params"]))
+            if made := kind.state(group, parameter.detach()):
+                self.optimizer.state[parameter].update(made)
+
+    def _sum(self, parameter: Tensor) -> Tensor:
+        if parameter not in self._sums:
+            self._sums[parameter] = torch.zeros_like(parameter, requires_grad=False)
+        return self._sums[parameter]
+
+    def _let_optimizer_step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(parameters, self.clip)
+        self.optimizer.step()
+        for parameter in parameters:
+            parameter.grad = None
+
+
+def _loss_output(captured: Captured) -> int:
+    """Where the loss stands among the outputs of the graph: the program returns it first."""
+    position = captured.convention.first_output
+    outputs = ir.outputs(captured.graph)
+    loss = ir.value(outputs[position]) if position < len(outputs) and ir.is_tensor(outputs[position]) else None
+    if loss is None or loss.numel() != 1 or not ir.is_differentiable_type(loss):
+        kind = "no tensor" if loss is None else f"a tensor of shape {list(loss.shape)} and {loss.dtype}"
+        raise Unsupported(f"the loss is {kind}: return one real number, first or alone")
+    return position

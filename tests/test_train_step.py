@@ -1,0 +1,230 @@
+"""train_step: forward, backward and update in one program, equal to eager step by step."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import tapeless
+
+optim = torch.optim
+
+OPTIMIZERS = {
+    "sgd": lambda p: optim.SGD(p, 0.1),
+    "sgd with momentum": lambda p: optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01),
+    "nesterov": lambda p: optim.SGD(p, 0.1, momentum=0.9, nesterov=True, maximize=True),
+    "sgd with dampening": lambda p: optim.SGD(p, 0.1, momentum=0.9, dampening=0.5),
+    "adam": lambda p: optim.Adam(p, 1e-2, weight_decay=0.1),
+    "adamw": lambda p: optim.AdamW(p, 1e-2, weight_decay=0.1, betas=(0.8, 0.9)),
+    "amsgrad": lambda p: optim.AdamW(p, 1e-2, amsgrad=True),
+    "adagrad": lambda p: optim.Adagrad(p, 1e-2, lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.1),
+    "rmsprop": lambda p: optim.RMSprop(p, 1e-3),
+    "centered rmsprop": lambda p: optim.RMSprop(p, 1e-3, momentum=0.9, centered=True, weight_decay=0.1, maximize=True),
+    "lion": lambda p: tapeless.Lion(p, 1e-3, weight_decay=0.1),
+    "an optimizer that steps itself": lambda p: optim.NAdam(p, 1e-3),
+}
+
+
+class Net(nn.Module):
+    """A trunk with batch norm, a head in use and one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Tanh())
+        self.used, self.unused = nn.Linear(6, 3), nn.Linear(6, 2)
+
+    def forward(self, x):
+        h = self.trunk(x)
+        return self.used(h), self.unused(h)
+
+
+def cross_entropy(model, x, y):
+    return F.cross_entropy(model(x)[0], y)
+
+
+def net(seed=0):
+    torch.manual_seed(seed)
+    return Net().double()
+
+
+def batches(count, size=7):
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (
+            torch.randn(size, 5, dtype=torch.float64, generator=generator),
+            torch.randint(0, 3, (size,), generator=generator),
+        )
+        for _ in range(count)
+    ]
+
+
+def eager_step(model, optimizer, x, y, loss=cross_entropy):
+    optimizer.zero_grad()
+    value = loss(model, x, y)
+    value.backward()
+    optimizer.step()
+    return value.detach()
+
+
+def assert_equal_states(expected, actual):
+    torch.testing.assert_close(actual[0].state_dict(), expected[0].state_dict())
+    torch.testing.assert_close(actual[1].state_dict(), expected[1].state_dict())
+
+
+def pair(make):
+    eager, ours = net(), net()
+    return (eager, make(eager.parameters())), (ours, make(ours.parameters()))
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+def test_equal_to_eager_step_by_step(make):
+    eager, ours = pair(make)
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1])
+    for x, y in batches(4):
+        torch.testing.assert_close(step(x, y), eager_step(*eager, x, y))
+        assert_equal_states(eager, ours)
+
+    assert all(p.grad is None for p in ours[0].parameters())
+
+
+def test_schedules_groups_and_frozen_parameters():
+    def make(model):
+        groups = [{"params": model.trunk.parameters(), "lr": 1e-2}, {"params": model.used.parameters()}]
+        optimizer = optim.AdamW(groups, lr=1e-3)
+        return optimizer, optim.lr_scheduler.OneCycleLR(optimizer, max_lr=[1e-1, 1e-2], total_steps=8)
+
+    eager, ours = net(), net()
+    (a, schedule_a), (b, schedule_b) = make(eager), make(ours)
+    step = tapeless.train_step(ours, cross_entropy, b)
+    for k, (x, y) in enumerate(batches(6)):
+        for model in (eager, ours):
+            model.trunk[0].weight.requires_grad_(k >= 3)
+        eager_step(eager, a, x, y)
+        step(x, y)
+        schedule_a.step()
+        schedule_b.step()
+        assert_equal_states((eager, a), (ours, b))
+
+
+def test_training_goes_on_from_a_state_dict():
+    eager, ours = pair(OPTIMIZERS["adamw"])
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1])
+    data = batches(4)
+    for x, y in data[:2]:
+        eager_step(*eager, x, y)
+        step(x, y)
+    ours[1].load_state_dict(copy.deepcopy(eager[1].state_dict()))
+    for x, y in data[2:]:
+        eager_step(*eager, x, y)
+        step(x, y)
+
+    assert_equal_states(eager, ours)
+
+
+def test_clipped_gradients():
+    eager, ours = pair(OPTIMIZERS["sgd"])
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1], clip_norm=0.01)
+    for x, y in batches(3):
+        eager[1].zero_grad()
+        cross_entropy(eager[0], x, y).backward()
+        nn.utils.clip_grad_norm_(eager[0].parameters(), 0.01)
+        eager[1].step()
+        step(x, y)
+
+    assert_equal_states(eager, ours)
+
+
+@pytest.mark.parametrize("name", ["adamw", "an optimizer that steps itself"])
+def test_accumulated_gradients(name):
+    eager, ours = pair(OPTIMIZERS[name])
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1], accumulate=3)
+    for k, (x, y) in enumerate(batches(7)):
+        cross_entropy(eager[0], x, y).backward()
+        step(x, y)
+        if k % 3 == 2:
+            eager[1].step()
+            eager[1].zero_grad()
+        assert_equal_states(eager, ours)
+
+
+def test_other_batch_sizes_and_modes():
+    eager, ours = pair(OPTIMIZERS["adamw"])
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1])
+    for size, training in ((7, True), (4, True), (9, False), (7, True)):
+        eager[0].train(training)
+        ours[0].train(training)
+        for x, y in batches(1, size):
+            torch.testing.assert_close(step(x, y), eager_step(*eager, x, y))
+
+    assert_equal_states(eager, ours)
+
+
+def test_a_loss_module_a_loss_of_the_models_own_and_results_beside_the_loss():
+    x, y = batches(1)[0]
+    sequential = nn.Sequential(nn.Linear(5, 3)).double()
+    twin = copy.deepcopy(sequential)
+    by_module = tapeless.train_step(sequential, nn.CrossEntropyLoss(), optim.SGD(sequential.parameters(), 0.1))
+
+    torch.testing.assert_close(by_module(x, y), F.cross_entropy(twin(x), y).detach())
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = copy.deepcopy(twin)
+
+        def forward(self, x, y):
+            scores = self.inner(x)
+            return F.cross_entropy(scores, y), scores
+
+    own = Own()
+    expected = own(x, y)
+    loss, scores = tapeless.train_step(own, None, optim.SGD(own.parameters(), 0.1))(x, y)
+
+    torch.testing.assert_close((loss, scores), tuple(t.detach() for t in expected))
+    assert not loss.requires_grad
+    assert not scores.requires_grad
+
+
+def test_weight_decay_leaves_an_unused_head_alone():
+    model = net()
+    before = {name: p.clone() for name, p in model.unused.named_parameters()}
+    step = tapeless.train_step(model, cross_entropy, optim.AdamW(model.parameters(), 0.1, weight_decay=0.5))
+    for x, y in batches(2):
+        step(x, y)
+
+    assert all(torch.equal(before[name], p) for name, p in model.unused.named_parameters())
+
+
+def test_a_hook_on_the_optimizer_is_called():
+    model = net()
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    seen = []
+    optimizer.register_step_post_hook(lambda *_: seen.append(1))
+    tapeless.train_step(model, cross_entropy, optimizer)(*batches(1)[0])
+
+    assert [1] == seen
+
+
+def test_the_program_is_printed_and_runs_as_printed():
+    model = net()
+    step = tapeless.train_step(model, cross_entropy, optim.AdamW(model.parameters()))
+    step(*batches(1)[0])
+
+    assert "_fused_adamw_" in str(step)
+    compile(str(step), "step.py", "exec")
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda model, x, y: model(x)[0], "shape"),
+        (lambda model, x, y: (x * 2).sum(), "no parameter"),
+    ],
+)
+def test_a_loss_that_cannot_be_trained_is_refused(loss, words):
+    model = net()
+    step = tapeless.train_step(model, loss, optim.SGD(model.parameters(), 0.1))
+    with pytest.raises(Exception, match=words):
+        step(*batches(1)[0])
