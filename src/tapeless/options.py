@@ -8,19 +8,25 @@ from typing import Any
 
 from tapeless.errors import BadOption
 
+BACKENDS = ("python", "inductor")
+
 
 @dataclass(frozen=True)
 class Options:
     """How a program is compiled.
 
+    backend: what runs the programs: "python" (default), generated source, or "inductor", torch's code generator.
     fallback: what happens to a graph that cannot be differentiated: "raise" (default) or "eager", with one warning.
     variants: how many specialised backward programs, one per pattern of undefined cotangents, are kept per graph.
     """
 
+    backend: str = "python"
     fallback: str = "raise"
     variants: int = 8
 
     def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise BadOption(f"backend must be one of {', '.join(BACKENDS)}, got {self.backend!r}")
         if self.fallback not in ("raise", "eager"):
             raise BadOption(f'fallback must be "raise" or "eager", got {self.fallback!r}')
         if not isinstance(self.variants, int) or self.variants < 1:

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from tapeless import torch_internals
-from tapeless.backends.python import compile_graph
+from tapeless.backends.select import compile_graph
 from tapeless.capture.program import Captured, capture
 from tapeless.errors import MissingRule, Unsupported
 from tapeless.gradient import Gradient
@@ -31,7 +31,7 @@ def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Ca
         run = (
             differentiated(captured, options)
             if captured.needs_gradient
-            else compile_graph(inline_custom(captured.graph))
+            else compile_graph(inline_custom(captured.graph), "forward", options.backend)
         )
     except (MissingRule, Unsupported) as problem:
         if options.fallback == "raise":
@@ -44,7 +44,7 @@ def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Ca
 
 def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
     """The captured graph with its derivative, callable under autograd."""
-    return runnable_program(captured.graph, signature(captured), options.variants)
+    return runnable_program(captured.graph, signature(captured), options)
 
 
 def signature(captured: Captured) -> Signature:

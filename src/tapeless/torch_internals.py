@@ -442,3 +442,42 @@ def has_step_hooks(optimizer: torch.optim.Optimizer) -> bool:
 def mark_stepped(optimizer: torch.optim.Optimizer) -> None:
     """What learning rate schedules look at to see that the optimizer was used before them."""
     optimizer._opt_called = True  # type: ignore[attr-defined]
+
+
+# -- Inductor ------------------------------------------------------------------------------------------------------
+
+
+def compile_with_inductor(
+    module: fx.GraphModule, examples: Sequence[Any], args: Sequence[Any], backward: bool
+) -> Callable[[list[Any]], Any]:
+    """An ATen graph as Inductor's code, a function of one list. `examples` are fakes; `args` tell the strides.
+
+    Relies on `compile_fx_inner`, on the table of decompositions it expects to have been applied, on the passes over
+    joint graphs that replace random operators, and on a tracing context, without which nothing is cached on disk.
+    Random numbers are eager's.
+    """
+    from torch._inductor import config, virtualized
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    fake_mode = fake_mode_of(examples)
+    fakes = [_restrided(fake_mode, e, a) for e, a in zip(examples, args, strict=True)]
+    with without_modes(), torch.no_grad(), tracing(TracingContext(fake_mode)), config.patch(fallback_random=True):
+        with fake_mode, enable_python_dispatcher():
+            decomposed = make_fx(fx.Interpreter(module).run, select_decomp_table(), "real")(*fakes)
+        inputs = [node.meta["val"] for node in decomposed.graph.find_nodes(op="placeholder")]
+        with virtualized.V.set_fake_mode(fake_mode):
+            joint_graph_passes(decomposed)
+        return compile_fx_inner(decomposed, inputs, is_backward=backward)
+
+
+def _restrided(fake_mode: FakeTensorMode, example: Any, arg: Any) -> Any:
+    """The fake tensor with the strides of a real one; where sizes are symbolic, its own are right already."""
+    if not isinstance(example, torch.Tensor) or any(isinstance(n, torch.SymInt) for n in example.shape):
+        return example
+    if example.stride() == arg.stride():
+        return example
+    with without_modes(), fake_mode:
+        return torch.empty_strided(example.shape, arg.stride(), dtype=example.dtype, device=example.device)

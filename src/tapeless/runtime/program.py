@@ -20,6 +20,7 @@ from torch import fx
 from tapeless.differentiate.forward import push_forward
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph
+from tapeless.options import Options
 from tapeless.runtime.derivatives import DERIVATIVES
 from tapeless.runtime.signature import Mask, Signature
 from tapeless.runtime.variant import Backward, Variant
@@ -83,10 +84,11 @@ class Profile:
 class Program:
     """A graph that runs, and that autograd can differentiate in the inputs `signature.wrt`, to any order."""
 
-    def __init__(self, graph: fx.Graph, signature: Signature, variants: int = 8) -> None:
+    def __init__(self, graph: fx.Graph, signature: Signature, options: Options | None = None) -> None:
         self.signature = signature
-        self.most = variants
-        self.whole = Variant(DERIVATIVES.of(graph, signature), signature)
+        self.options = options or Options()
+        variants = self.options.variants
+        self.whole = Variant(DERIVATIVES.of(graph, signature), signature, backend=self.options.backend)
         self.tensor_inputs = [ir.is_tensor(node) for node in ir.inputs(graph)]
         self.random = any(is_random(node) for node in ir.calls(graph))
         # A copy of an overwritten input has no history: a forward run again from it cannot be differentiated twice.
@@ -105,7 +107,7 @@ class Program:
             graph = copy_graph(self.whole.parts.forward)
             push_forward(graph, [node for node, has in zip(ir.inputs(graph), given, strict=True) if has])
             flags = tuple(ir.is_tensor(output) for output in ir.outputs(graph))
-            return Program(graph, Signature(requires_grad, flags), self.most)
+            return Program(graph, Signature(requires_grad, flags), self.options)
 
         return self._tangents.find((given, requires_grad), build)
 
@@ -152,7 +154,7 @@ class Program:
             backward = variant.specialized(mask, wanted)
             wrt = tuple(requires_grad[i] for i in backward.arguments)
             flags = tuple(ir.is_tensor(output) for output in ir.outputs(backward.graph))
-            return backward, Program(backward.graph, Signature(wrt, flags), self.most)
+            return backward, Program(backward.graph, Signature(wrt, flags), self.options)
 
         return self._derivatives.find((variant, mask, wanted, requires_grad), build)
 

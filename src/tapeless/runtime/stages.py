@@ -16,6 +16,7 @@ from torch import fx
 from tapeless.differentiate.activity import active_nodes
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
+from tapeless.options import Options
 from tapeless.partition.rederive import is_free
 from tapeless.runtime import bridge
 from tapeless.runtime.program import Program, is_random
@@ -33,9 +34,9 @@ class Stage:
     program: Program
 
 
-def runnable_program(graph: fx.Graph, signature: Signature, variants: int) -> Run:
+def runnable_program(graph: fx.Graph, signature: Signature, options: Options) -> Run:
     """The graph as a function under autograd."""
-    stages = _stages(graph, signature, variants)
+    stages = _stages(graph, signature, options)
     if len(stages) == 1:
         program = stages[0].program
         return lambda args: bridge.run(program, args)
@@ -51,15 +52,15 @@ def runnable_program(graph: fx.Graph, signature: Signature, variants: int) -> Ru
     return run
 
 
-def _stages(graph: fx.Graph, signature: Signature, variants: int) -> list[Stage]:
+def _stages(graph: fx.Graph, signature: Signature, options: Options) -> list[Stage]:
     cuts = _returned_on_the_way(graph, signature)
     if not cuts:
-        return [Stage(ir.inputs(graph), [], Program(graph, signature, variants))]
+        return [Stage(ir.inputs(graph), [], Program(graph, signature, options))]
     level = _levels(graph, cuts)
     active = active_nodes(graph, [n for n, w in zip(ir.inputs(graph), signature.wrt, strict=True) if w])
     wholes = [_Cut(graph, signature, cuts, level, number) for number in range(max(level.values()) + 1)]
     read_later = {node for cut in wholes for node in cut.inputs}
-    return [cut.stage(read_later, active, variants) for cut in wholes]
+    return [cut.stage(read_later, active, options) for cut in wholes]
 
 
 def _returned_on_the_way(graph: fx.Graph, signature: Signature) -> set[fx.Node]:
@@ -108,11 +109,11 @@ class _Cut:
                 found[node] = None
         return [node for node in self.graph.nodes if node in found]
 
-    def stage(self, read_later: set[fx.Node], active: Any, variants: int) -> Stage:
+    def stage(self, read_later: set[fx.Node], active: Any, options: Options) -> Stage:
         passed = [node for node in self.nodes if node in read_later and node not in self.outputs]
         results = [*self.outputs, *passed]
         part = copy_nodes(self.nodes, self.inputs, results)
-        return Stage(self.inputs, results, Program(part, self._signature(results, active), variants))
+        return Stage(self.inputs, results, Program(part, self._signature(results, active), options))
 
     def _signature(self, results: list[fx.Node], active: Any) -> Signature:
         asked, outputs = self.signature, ir.outputs(self.graph)

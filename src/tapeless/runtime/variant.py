@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tapeless.backends.python import compile_graph
+from tapeless.backends.select import compile_graph
 from tapeless.differentiate.reverse import memory_format
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph, prune_inputs
@@ -33,10 +33,11 @@ class Backward:
     arguments: tuple[int, ...]  # positions among [one cotangent per output of the forward, captures]
     gradient_inputs: tuple[int, ...]  # for each result, the input it is the gradient of
     inputs: int
+    backend: str = "python"
 
     @cached_property
     def run(self) -> Boxed:
-        return compile_graph(inlined(self.graph), "backward")
+        return compile_graph(inlined(self.graph), "backward", self.backend)
 
     def select(self, available: list[Any]) -> list[Any]:
         return [available[i] for i in self.arguments]
@@ -52,10 +53,12 @@ class Backward:
 class Variant:
     """A forward and what it saves. `parts`: its derivative at first order; `full`: cotangents of temporaries too."""
 
-    def __init__(self, parts: Split, signature: Signature, expected: Mask | None = None) -> None:
-        self.parts, self.signature = parts, signature
+    def __init__(
+        self, parts: Split, signature: Signature, expected: Mask | None = None, backend: str = "python"
+    ) -> None:
+        self.parts, self.signature, self.backend = parts, signature, backend
         self.expected = expected or (True,) * parts.real_outputs  # the cotangents that this variant can take
-        self.forward = compile_graph(runnable(parts.forward), "forward")
+        self.forward = compile_graph(runnable(parts.forward), "forward", backend)
         results = ir.outputs(parts.forward)
         self.formats = [memory_format(ir.value(o)) if ir.is_tensor(o) else None for o in results]
         self.outputs = len(results)
@@ -99,12 +102,13 @@ class Variant:
         saved = {key: self.outputs + k for k, key in enumerate(self.parts.capture_keys)}
         positions = [*parts.cotangent_outputs, *(saved[key] for key in parts.capture_keys)]
         kept = prune_inputs(graph)
-        return Backward(graph, tuple(positions[k] for k in kept), parts.gradient_inputs, len(self.signature.wrt))
+        arguments = tuple(positions[k] for k in kept)
+        return Backward(graph, arguments, parts.gradient_inputs, len(self.signature.wrt), self.backend)
 
     def trimmed(self, mask: Mask) -> Variant | None:
         """The variant that saves only what this mask needs; None if that is everything."""
         parts = trim(self.parts, mask)
-        return None if parts is None else Variant(parts, self.signature, mask)
+        return None if parts is None else Variant(parts, self.signature, mask, self.backend)
 
 
 def runnable(forward: fx.Graph) -> fx.Graph:
