@@ -446,11 +446,12 @@ def test_has_step_hooks_and_mark_stepped():
         schedule.step()
 
 
-def test_compile_with_inductor():
+@pytest.mark.parametrize("static", [True, False], ids=["known sizes", "symbolic sizes"])
+def test_compile_with_inductor(static):
     mode = torch_internals.FakeTensorMode(shape_env=torch.fx.experimental.symbolic_shapes.ShapeEnv())
     graph = fx.Graph()
     x = graph.placeholder("x")
-    x.meta["val"] = mode.from_tensor(torch.ones(4, 6))
+    x.meta["val"] = mode.from_tensor(torch.ones(4, 6), static_shapes=static)
     graph.output([graph.call_function(aten.t.default, (graph.call_function(aten.sin.default, (x,)),)), None])
     real = torch.randn(6, 4).t()  # strides other than the example's
     run = torch_internals.compile_with_inductor(fx.GraphModule({}, graph), [x.meta["val"]], [real], False)

@@ -474,10 +474,26 @@ def compile_with_inductor(
 
 
 def _restrided(fake_mode: FakeTensorMode, example: Any, arg: Any) -> Any:
-    """The fake tensor with the strides of a real one; where sizes are symbolic, its own are right already."""
-    if not isinstance(example, torch.Tensor) or any(isinstance(n, torch.SymInt) for n in example.shape):
+    """The fake tensor with the strides of a real one, which are sizes multiplied up where sizes are symbolic."""
+    if not isinstance(example, torch.Tensor):
         return example
-    if example.stride() == arg.stride():
+    strides = arg.stride()
+    if any(isinstance(n, torch.SymInt) for n in (*example.shape, *example.stride())):
+        strides = _dense_strides(example.shape, arg)
+    if strides is None or tuple(map(str, example.stride())) == tuple(map(str, strides)):
         return example
     with without_modes(), fake_mode:
-        return torch.empty_strided(example.shape, arg.stride(), dtype=example.dtype, device=example.device)
+        return torch.empty_strided(example.shape, strides, dtype=example.dtype, device=example.device)
+
+
+def _dense_strides(shape: Sequence[Any], arg: torch.Tensor) -> list[Any] | None:
+    """Strides for `shape` with its dimensions in the order that they have in `arg`; None if that one has gaps."""
+    order = sorted(range(arg.dim()), key=lambda dim: (arg.stride(dim), arg.shape[dim]))
+    found: list[Any] = [None] * arg.dim()
+    size, real = 1, 1
+    for dim in order:
+        if arg.stride(dim) != real and arg.shape[dim] != 1:
+            return None
+        found[dim] = size
+        size, real = size * shape[dim], real * arg.shape[dim]
+    return found
