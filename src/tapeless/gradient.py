@@ -65,4 +65,4 @@ class Gradient:
         return ir.inputs(self.backward.graph)[len(self.cotangent_outputs) :]
 
     def __str__(self) -> str:
-        return f"{self.forward}\n\n{text.function(self.backward.graph, 'backward')}"
+        return text.programs({"forward": self.forward.graph, "backward": self.backward.graph})
