@@ -85,10 +85,7 @@ def _(vjp: AutogradVjp, emitter: Emitter, node: fx.Node, g: Any, active: Any) ->
 def _by_autograd(
     emitter: Emitter, node: fx.Node, g: Any, active: Any, arguments: list[Any], keywords: dict[str, Any]
 ) -> Iterator[Pair]:
-    """The derivative of `node.target(*arguments, **keywords)` as one node that is worked out at run time.
-
-    A gradient that goes on into the graph has to be a tensor. That of an input of the graph may turn out undefined.
-    """
+    """The derivative of `node.target(*arguments, **keywords)` as one node that is worked out at run time."""
     leaves = tree_leaves(arguments)
     wanted = [i for i, leaf in enumerate(leaves) if isinstance(leaf, fx.Node) and leaf in active]
     arriving = [None if emitter.is_zero(element) else element for element in tree_leaves(cotangents(emitter, node, g))]
@@ -97,10 +94,15 @@ def _by_autograd(
     vjp = AutogradVjp(node.target, tuple(wanted))  # type: ignore[arg-type]
     found = emitter.emit(vjp, (arriving, ir.value(node), *given), {}, types)
     for i, gradient in zip(wanted, found, strict=True):
-        if leaves[i].op != "placeholder":
-            how = (gradient, list(gradient.shape), gradient.dtype, gradient.device)
-            gradient = emitter.emit(zeros_if_undefined, how, {}, fresh(gradient))
-        yield leaves[i], gradient
+        yield leaves[i], defined_for(emitter, leaves[i], gradient)
+
+
+def defined_for(emitter: Emitter, argument: fx.Node, gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient that may be undefined at run time: so it stays for an input of the graph; others go on as tensors."""
+    if argument.op == "placeholder":
+        return gradient
+    how = (gradient, list(gradient.shape), gradient.dtype, gradient.device)
+    return emitter.emit(zeros_if_undefined, how, {}, fresh(gradient))
 
 
 def _gradients(op: OpOverload, wanted: list[str], values: dict[str, Any]) -> dict[str, Any]:

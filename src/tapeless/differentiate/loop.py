@@ -14,14 +14,14 @@ import torch
 from torch import fx
 
 from tapeless.differentiate.activity import active_nodes
-from tapeless.differentiate.apply import Pair, cotangents, pull_back_through
+from tapeless.differentiate.apply import Pair, cotangents, defined_for, pull_back_through
 from tapeless.differentiate.residuals import residuals
 from tapeless.differentiate.reverse import Joint, reverse
 from tapeless.ir import graph as ir
 from tapeless.ir.control import Loop, Scan, While
 from tapeless.ir.copying import copy_graph, copy_nodes
 from tapeless.ir.emit import Emitter
-from tapeless.ir.ops import accumulate, zeros_if_undefined
+from tapeless.ir.ops import accumulate
 from tapeless.torch_internals import fake_mode_of, fresh, stacked_type, unknown_size, without_modes
 
 aten = torch.ops.aten
@@ -50,14 +50,14 @@ def _(target: Scan | While, emitter: Emitter, node: fx.Node, g: Any, active: Any
     loop = Loop.of(node)
     arriving = cotangents(emitter, node, g)
     outputs = range(len(ir.outputs(target.body)))
-    given = {i: v for i in outputs if (v := arriving[loop.result(i)]) is not None and not emitter.is_zero(v)}
+    sent = {i: v for i in outputs if (v := arriving[loop.result(i)]) is not None and not emitter.is_zero(v)}
     with without_modes():
-        joint = _reversed_body(loop, [a in active for a in loop.inputs], given)
+        joint = _reversed_body(loop, [a in active for a in loop.inputs], sent)
     kept = residuals(joint, joint.inputs[len(loop.carries) :], joint.inputs[len(loop.carries) + len(loop.rows) :])
     stacks = _stack_also(emitter, loop, joint, kept)
-    for i, gradient in _reversed_scan(emitter, loop, joint, given, dict(zip(kept, stacks, strict=True))):
-        if loop.inputs[i] in active:
-            yield loop.inputs[i], gradient
+    for i, gradient in _reversed_scan(emitter, loop, joint, sent, dict(zip(kept, stacks, strict=True))):
+        if (given := loop.inputs[i]) in active:
+            yield given, defined_for(emitter, given, gradient) if isinstance(target, While) else gradient
 
 
 def _reversed_body(loop: Loop, active: Flags, given: Given) -> Joint:
@@ -128,7 +128,7 @@ def _reversed_scan(
     gradients = emitter.emit(scan, arguments, {}, tuple(fresh(ir.value(loop.inputs[i])) for i in order))
     for i, gradient in zip(order, gradients, strict=True):
         if i in found:
-            yield i, _after_any_round(emitter, gradient) if i in summed and isinstance(loop.target, While) else gradient
+            yield i, gradient
 
 
 def value_of(given: Any) -> Any:
@@ -145,12 +145,6 @@ def no_cotangent(joint: Joint, carry: int) -> fx.Node:
     node = joint.graph.call_function(aten.zeros_like.default, (joint.cotangents[carry],))
     ir.set_value(node, fresh(ir.value(joint.inputs[carry])))
     return node
-
-
-def _after_any_round(emitter: Emitter, total: torch.Tensor) -> torch.Tensor:
-    """A sum over the rounds of a loop that may have made none."""
-    how = (total, list(total.shape), total.dtype, total.device)
-    return emitter.emit(zeros_if_undefined, how, {}, fresh(total))
 
 
 Section = list[tuple[fx.Node, Any]]  # inputs of a body, and what the loop is called with

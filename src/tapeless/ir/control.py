@@ -121,7 +121,7 @@ def control_flow(graph: fx.Graph) -> list[tuple[fx.Node, Control]]:
 
 @dataclass(frozen=True)
 class Loop:
-    """A `Scan` or a `While` node, seen alike: the body reads carries, rows, operands; gives carries, totals, stacked."""
+    """A `Scan` or `While` node, seen alike: the body reads carries, rows, operands, gives carries, totals, stacked."""
 
     node: fx.Node
     target: Scan | While

@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from tapeless.ir import graph as ir
-from tapeless.ir.opaque import may_be_undefined
 from tapeless.ir.ops import accumulate
 from tapeless.ir.symbols import Symbols
+from tapeless.ir.undefined import may_be_undefined
 from tapeless.torch_internals import fresh
 
 aten = torch.ops.aten

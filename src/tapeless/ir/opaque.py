@@ -6,13 +6,11 @@ for example. It runs as it stands, on real tensors, and the graph shows it as on
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import fx
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
@@ -69,8 +67,3 @@ def _tracked(leaf: torch.Tensor, again: bool) -> torch.Tensor:
 
 def _is_tracked(result: Any) -> bool:
     return isinstance(result, torch.Tensor) and result.requires_grad
-
-
-def may_be_undefined(node: fx.Node) -> bool:
-    """Is this a gradient that an opaque backward may leave out?"""
-    return node.target is operator.getitem and isinstance(getattr(node.args[0], "target", None), AutogradVjp)

@@ -24,7 +24,7 @@ def _(scan: Scan, emitter: Emitter, node: fx.Node, args: Any, kwargs: Any) -> An
     values = [value for section in sections for value in section]
     zero = {i for i in scan.linear if emitter.is_zero(values[i])}
     with without_modes():
-        body, zero = _specialized(scan, zero)
+        body, zero, ended = _specialized(scan, zero)
     results = ir.outputs(body)
     kept = [i for i, result in enumerate(results) if result is not None]
     read = [i for i in range(len(values)) if i not in zero]
@@ -39,14 +39,16 @@ def _(scan: Scan, emitter: Emitter, node: fx.Node, args: Any, kwargs: Any) -> An
     types = ir.value(node)
     found = emitter.emit(smaller, (length, *_remaining(sections, zero)), {}, tuple(fresh(types[i]) for i in kept))
     by_position = dict(zip(kept, found, strict=True))
+    for i in ended if isinstance(length, int) else ():
+        del by_position[i]  # there is a round, and it ends at zero
     return [by_position[i] if i in by_position else emitter.zero(val) for i, val in enumerate(types)]
 
 
-def _specialized(scan: Scan, zero: set[int]) -> tuple[fx.Graph, set[int]]:
-    """The body where the inputs `zero` are undefined, and which of them are so in every round.
+def _specialized(scan: Scan, zero: set[int]) -> tuple[fx.Graph, set[int], list[int]]:
+    """The body where the inputs `zero` are undefined, which of them are so in every round, and which carries end zero.
 
-    A carry that starts undefined stays so only if a round leaves it undefined. One that starts defined is filled in
-    where a round would end it.
+    A carry that starts undefined stays so only if a round leaves it undefined. One that starts defined, and that a
+    round leaves undefined, is filled in for the next.
     """
     while True:
         body = specialize(scan.body, scan.linear, zero)
@@ -55,11 +57,11 @@ def _specialized(scan: Scan, zero: set[int]) -> tuple[fx.Graph, set[int]]:
         if not wrong:
             break
         zero = zero - wrong
-    for i in range(scan.carries):
-        if results[i] is None and i not in zero:
-            results[i] = _zeros(body, ir.inputs(body)[i])
+    ended = [i for i in range(scan.carries) if results[i] is None and i not in zero]
+    for i in ended:
+        results[i] = _zeros(body, ir.inputs(body)[i])
     body.output_node().args = (results,)
-    return body, zero
+    return body, zero, ended
 
 
 def _zeros(body: fx.Graph, like: fx.Node) -> fx.Node:
