@@ -92,7 +92,8 @@ def _by_autograd(
     given = tree_map_only(fx.Node, ir.value, (arguments, keywords))
     types = tuple(fresh(ir.value(leaves[i])) for i in wanted)
     vjp = AutogradVjp(node.target, tuple(wanted))  # type: ignore[arg-type]
-    found = emitter.emit(vjp, (arriving, ir.value(node), *given), {}, types)
+    results = None if isinstance(node.target, AutogradVjp) else ir.value(node)  # which runs again
+    found = emitter.emit(vjp, (arriving, results, *given), {}, types)
     for i, gradient in zip(wanted, found, strict=True):
         yield leaves[i], defined_for(emitter, leaves[i], gradient)
 

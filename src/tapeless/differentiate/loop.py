@@ -92,8 +92,12 @@ def _stack_also(emitter: Emitter, loop: Loop, joint: Joint, kept: list[fx.Node])
     stacked |= {value: len(values) + i for i, value in enumerate(new)}
     ir.set_value(node, (*values, *(stacked_type(ir.value(value), length) for value in new)))
     emitter.bind(ir.value(node), node)
+    for value in new:
+        ir.rename(emitter.element(node, stacked[value]), f"{value.name}_stack")
     if isinstance(loop.target, While):
-        emitter.bind(length, emitter.element(node, first))
+        rounds = emitter.element(node, first)
+        ir.rename(rounds, "rounds")
+        emitter.bind(length, rounds)
     return [ir.value(node)[stacked[value]] for value in kept]
 
 

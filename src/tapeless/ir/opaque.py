@@ -23,8 +23,8 @@ Cotangents = Sequence[torch.Tensor | None]
 class AutogradVjp:
     """Target of a node `vjp(cotangents, results, arguments, keywords)`: the gradients of the leaves `wanted`.
 
-    `results` are what `function(*arguments, **keywords)` returned. A cotangent may be None. So may a gradient: the
-    backward decides that when it runs.
+    `results` are what an operator `function(*arguments, **keywords)` returned. A cotangent may be None. So may a
+    gradient: the backward decides that when it runs.
     """
 
     function: OpOverload | AutogradVjp
@@ -40,7 +40,7 @@ class AutogradVjp:
         again = torch.is_grad_enabled()
         leaves, spec = tree_flatten(list(arguments))
         with torch.enable_grad():
-            tracked = [_tracked(leaf, again) if i in self.wanted else leaf for i, leaf in enumerate(leaves)]
+            tracked = [_tracked(leaf, i in self.wanted, again) for i, leaf in enumerate(leaves)]
             found = self._call(tree_unflatten(tracked, spec), keywords, results)
             pairs = [(o, g) for o, g in zip(found, cotangents, strict=True) if g is not None and _is_tracked(o)]
             inputs = [tracked[i] for i in self.wanted]
@@ -60,9 +60,13 @@ class AutogradVjp:
         return replace(self, wanted=tuple(self.wanted[i] for i in used))
 
 
-def _tracked(leaf: torch.Tensor, again: bool) -> torch.Tensor:
-    """A tensor that autograd tells from all others; with `again`, one that remembers where it came from."""
-    return leaf.view_as(leaf) if again and leaf.requires_grad else leaf.detach().requires_grad_()
+def _tracked(leaf: Any, wanted: bool, again: bool) -> Any:
+    """An argument that autograd tells from all others, if `wanted`; with `again` it remembers where it came from."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    if again and leaf.requires_grad:
+        return leaf.view_as(leaf) if wanted else leaf
+    return leaf.detach().requires_grad_(wanted)
 
 
 def _is_tracked(result: Any) -> bool:
