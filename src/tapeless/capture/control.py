@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from tapeless import torch_internals
 from tapeless.capture.effects import keep_constants
 from tapeless.capture.facts import graph_modules
-from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.control import Branch, Scan, While
 
@@ -95,8 +94,6 @@ def _map(node: fx.Node, module: fx.GraphModule) -> None:
 
 def _while(node: fx.Node, module: fx.GraphModule) -> None:
     condition, body, carries, operands = cast(tuple[Any, ...], node.args)
-    if not all(ir.is_tensor(carry) for carry in carries):
-        raise Unsupported(f"a while_loop that carries a number\n  at {ir.where(node)}\n  Carry a tensor instead.")
     node.target = While(_body(module, condition), _body(module, body), len(carries))
     node.args = (list(carries), list(operands))
 

@@ -17,6 +17,7 @@ from tapeless.differentiate.activity import active_nodes
 from tapeless.differentiate.apply import Pair, cotangents, defined_for, pull_back_through
 from tapeless.differentiate.residuals import residuals
 from tapeless.differentiate.reverse import Joint, reverse
+from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.control import Loop, Scan, While
 from tapeless.ir.copying import copy_graph, copy_nodes
@@ -48,6 +49,10 @@ def chosen(nodes: Sequence[fx.Node], flags: Flags) -> list[fx.Node]:
 @pull_back_through.register(While)
 def _(target: Scan | While, emitter: Emitter, node: fx.Node, g: Any, active: Any) -> Iterator[Pair]:
     loop = Loop.of(node)
+    if not all(ir.is_tensor(carry) for carry in loop.carries):
+        raise Unsupported(
+            f"the reverse of a loop that carries a number\n  at {ir.where(node)}\n  Carry a tensor instead."
+        )
     arriving = cotangents(emitter, node, g)
     outputs = range(len(ir.outputs(target.body)))
     sent = {i: v for i in outputs if (v := arriving[loop.result(i)]) is not None and not emitter.is_zero(v)}

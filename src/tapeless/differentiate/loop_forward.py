@@ -75,7 +75,11 @@ def _types(loop: Loop, passed: list[int], later: list[int]) -> tuple[Any, ...]:
     results = ir.value(loop.node)
     rounds = [loop.length] if isinstance(loop.target, While) and later else []
     carries = [*results[: len(loop.carries)], *(results[i] for i in passed)]
-    return (*map(fresh, carries), *rounds, *(fresh(results[loop.result(i)]) for i in later))
+    return (
+        *(fresh(c) if isinstance(c, torch.Tensor) else c for c in carries),
+        *rounds,
+        *(fresh(results[loop.result(i)]) for i in later),
+    )
 
 
 def _with_tangents(

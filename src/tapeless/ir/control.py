@@ -6,10 +6,11 @@ is made of the same kinds again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
+import torch
 from torch import fx
 
 from tapeless.ir import graph as ir
@@ -22,7 +23,19 @@ class Control:
 
     @property
     def bodies(self) -> dict[str, fx.Graph]:
+        """The graphs, by the names of the fields that hold them."""
         raise NotImplementedError
+
+    def with_bodies(self, change: Callable[[fx.Graph], fx.Graph]) -> Any:
+        """The same with its graphs changed."""
+        return replace(cast(Any, self), **{key: change(body) for key, body in self.bodies.items()})
+
+    @property
+    def tags(self) -> list[torch.Tag]:
+        """As operators have them: a body that draws random numbers makes the whole random."""
+        random = torch.Tag.nondeterministic_seeded
+        nodes = [node for body in self.bodies.values() for node in ir.calls(body)]
+        return [random] if any(random in getattr(node.target, "tags", ()) for node in nodes) else []
 
     def source(self, name: str, arguments: Sequence[str]) -> str:
         """The call as text; each body is a function `{name}_{its key}`."""

@@ -27,7 +27,7 @@ def run_while(condition, body, carries, operands, stacked=0):
         for stack, piece in zip(stacks, out[first:]):
             stack.append(piece)
     if not rounds:
-        carries = [carry.clone() for carry in carries]
+        carries = [c.clone() if isinstance(c, torch.Tensor) else c for c in carries]
     return [*carries, rounds, *map(stack_up, stacks)]
 
 
