@@ -6,7 +6,6 @@ import warnings
 import pytest
 import torch
 from torch import Tensor
-from torch._higher_order_ops import scan
 
 import tapeless
 from tapeless.errors import BadOption, MissingRule, NotATensor, NotDependent, ProgramFailed, Unsupported
@@ -109,20 +108,15 @@ class Dirty(torch.autograd.Function):
         return g * 2
 
 
-def looping(x):
-    return scan(lambda carry, row: (carry * row, carry.clone()), torch.ones(()), Sevenfold.apply(x))[0]
-
-
 def dirty(x):
-    return Dirty.apply(x * 1)
+    return Dirty.apply(Sevenfold.apply(x) * 1)
 
 
-@pytest.mark.parametrize("program", [looping, dirty])
-def test_fallback_gives_the_gradients_of_eager(program):
+def test_fallback_gives_the_gradients_of_eager():
     x = torch.ones(3, requires_grad=True)
-    (expected,) = torch.autograd.grad(program(x).sum(), x)
+    (expected,) = torch.autograd.grad(dirty(x).sum(), x)
     with pytest.warns(UserWarning, match="running this graph in eager"):
-        out = torch.compile(program, backend="tapeless", options={"fallback": "eager"})(x)
+        out = torch.compile(dirty, backend="tapeless", options={"fallback": "eager"})(x)
     (actual,) = torch.autograd.grad(out.sum(), x)
 
     torch.testing.assert_close(actual, expected)

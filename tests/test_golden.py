@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 import tapeless
 from tapeless.ir import graph as ir
-from tapeless.ir import text
+from tapeless.ir import header, text
 from tapeless.pipeline import trace
 from tapeless.specialize.lower import lower_grad_of
 from tapeless.specialize.rewrite import specialize
@@ -152,16 +152,16 @@ def assert_stable(golden):
     graph = specialize(first.backward.graph, len(first.cotangent_outputs), missing)
 
     assert str(first) == str(again)
-    assert str(first.backward) == text.program(graph, "backward")
+    assert str(first.backward) == text.program(graph, "backward", first.backward.note)
 
 
 def without_header(program):
     """What differs from program to program: constants, and the function."""
-    return program.partition(text.HEADER)[2].removeprefix(text.ACCUMULATE).lstrip("\n")
+    return program.removeprefix(header.header(program)).lstrip("\n")
 
 
 def function_of(printed, name):
     """The function that a printed program defines, in a namespace of its own."""
     namespace = {}
-    exec("import math\n" + text.HEADER + text.ACCUMULATE + printed, namespace)
+    exec(header.header(printed) + printed, namespace)
     return namespace[name]

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch import fx
+from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops.map import map as map_rows
 from torch.autograd import forward_ad
 
 from tapeless import torch_internals
@@ -236,6 +238,38 @@ def test_cond_is_what_a_traced_graph_contains():
     assert torch_internals.cond in targets(module)
 
 
+@pytest.mark.parametrize(
+    ("op", "program"),
+    [
+        (torch_internals.scan, lambda x: scan(lambda c, row: (c * row, c + 1), torch.ones(3), x)[0]),
+        (torch_internals.map_, lambda x: map_rows(torch.sin, x)),
+        (torch_internals.while_loop, lambda x: while_loop(lambda v: v.sum() < 9, lambda v: (v * 2,), (x,))[0]),
+    ],
+)
+def test_loops_are_what_a_traced_graph_contains(op, program):
+    module, _ = captured(program, torch.ones(4, 3))
+
+    assert op in targets(module)
+
+
+def test_below_autograd_leaves_no_trace():
+    x = torch.ones(3, requires_grad=True)
+    with torch_internals.below_autograd():
+        y = x.sin()
+
+    assert not y.requires_grad
+
+
+def test_stacked_type_and_unknown_size():
+    mode = torch_internals.fake_mode_of([])
+    mode = type(mode)(shape_env=torch.fx.experimental.symbolic_shapes.ShapeEnv())
+    like, rounds = mode.from_tensor(torch.ones(2, 3)), torch_internals.unknown_size(mode)
+
+    assert (5, 2, 3) == torch_internals.stacked_type(like, 5).shape
+    assert rounds.node.expr == torch_internals.stacked_type(like, rounds).shape[0].node.expr
+    assert [] == mode.shape_env.pending_fresh_unbacked_symbols
+
+
 def test_autograd_function_apply_is_what_dynamo_writes():
     class Double(torch.autograd.Function):
         @staticmethod
@@ -420,6 +454,26 @@ def test_custom_op_without_derivative():
     assert torch_internals.custom_op_without_derivative(library.bare.default)
     assert not torch_internals.custom_op_without_derivative(library.complete.default)
     assert not torch_internals.custom_op_without_derivative(aten.sin.default)
+
+
+def test_registered_call_runs_no_kernel():
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x)
+        return x * 2
+
+    calls = []
+    op = torch.library.custom_op("test_torch_internals::doubled", kernel, mutates_args=())
+    op.register_autograd(
+        lambda ctx, g: g * ctx.factor, setup_context=lambda ctx, inputs, output: setattr(ctx, "factor", 7)
+    )
+    x, overload = torch.ones(3, requires_grad=True), torch.ops.test_torch_internals.doubled.default
+    out = torch_internals.registered_call(overload, [x], {}, torch.full((3,), 2.0))
+
+    assert torch_internals.has_registered_derivative(overload)
+    assert not torch_internals.has_registered_derivative(aten.sin.default)
+    assert [2.0, 2.0, 2.0] == out.tolist()
+    assert [7.0, 7.0, 7.0] == torch.autograd.grad(out.sum(), x)[0].tolist()
+    assert [] == calls
 
 
 def test_every_function_has_a_test():

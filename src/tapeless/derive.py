@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from torch import fx
 from torch.utils._pytree import tree_map_only
 
 from tapeless import torch_internals
-from tapeless.differentiate.forward import push_forward
+from tapeless.differentiate.forward import push
 from tapeless.differentiate.reverse import Joint, reverse
 from tapeless.errors import Unsupported
 from tapeless.functions import Runner, Slot, Traced, slots
@@ -103,23 +102,8 @@ def tangents(traced: Traced, wrt: Sequence[Slot], of: Sequence[Slot]) -> tuple[T
 
 def _pushed(traced: Traced, wrt: Sequence[Slot]) -> Joint:
     """The graph with tangents behind it: those of inputs in place of cotangents, those of outputs of gradients."""
-    pushed, graph = copy_graph(traced.graph), copy_graph(traced.graph)
-    push_forward(pushed, [ir.inputs(pushed)[slot.position] for slot in wrt])
-    copies = {node.name: node for node in graph.nodes}
-    inputs, outputs = ir.inputs(graph), ir.outputs(graph)
-    known = set(copies)
-    graph.erase_node(graph.output_node())
-    for node in pushed.nodes:
-        if node.name not in known:
-            place = graph.inserting_after(inputs[-1]) if node.op == "placeholder" else contextlib.nullcontext()
-            with place:
-                copies[node.name] = graph.node_copy(node, lambda a: copies[a.name])
-            copies[node.name]._rename(node.name)
-    new = [copies[node.name] for node in ir.inputs(pushed)[len(inputs) :]]
-    given = dict(zip((slot.position for slot in wrt), new, strict=True))
-    found = [copies[o.name] if isinstance(o, fx.Node) else None for o in ir.outputs(pushed)]
-    later = {copy for name, copy in copies.items() if name not in known and copy.op != "output"}
-    return Joint(graph, inputs, outputs, [given.get(i) for i in range(len(inputs))], found, later, set(graph.nodes))
+    graph = copy_graph(traced.graph)
+    return push(graph, [ir.inputs(graph)[slot.position] for slot in wrt])
 
 
 # -- evaluated once, applied many times --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from torch import fx
 from tapeless.backends.python import Code
 from tapeless.errors import BadOption
 from tapeless.ir import graph as ir
+from tapeless.ir import text
 from tapeless.ir.custom import inline_custom
 from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
@@ -71,4 +72,5 @@ class Gradient:
         return ir.inputs(self.backward.graph)[len(self.cotangent_outputs) :]
 
     def __str__(self) -> str:
-        return f"{self.forward}\n\n{self.backward.function}"
+        graphs = {code.name: code.graph for code in (self.forward, self.backward)}
+        return text.programs(graphs, {self.backward.name: self.backward.note})

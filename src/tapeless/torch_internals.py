@@ -23,10 +23,12 @@ from torch._functorch import aot_autograd, pyfunctorch
 from torch._functorch._aot_autograd import graph_capture, graph_capture_wrappers, graph_compile, runtime_wrappers
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput
 from torch._guards import TracingContext, tracing
+from torch._library.autograd import make_autograd_impl
 from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map_only
 
 from tapeless.errors import ProgramFailed, Where
 
@@ -311,7 +313,12 @@ data_attribute = torch._C._autograd._get_data_attr  # type: ignore[attr-defined]
 autograd_function_apply = torch.ops.higher_order.autograd_function_apply  # how Dynamo hands over a custom Function
 
 
-cond = torch.ops.higher_order.cond  # how `torch.cond` stands in a traced graph
+# How control flow stands in a traced graph.
+cond = torch.ops.higher_order.cond
+scan = torch.ops.higher_order.scan
+map_ = torch.ops.higher_order.map_impl
+while_loop = torch.ops.higher_order.while_loop
+below_autograd = torch._C._AutoDispatchBelowAutograd  # operators called inside leave no trace in autograd
 with_effects = torch.ops.higher_order.with_effects  # how AOTAutograd orders calls that have effects
 
 
@@ -327,6 +334,20 @@ def fresh(like: torch.Tensor) -> torch.Tensor:
     """Another fake tensor of the same type, made behind every mode's back."""
     with without_modes():
         return like.detach()
+
+
+def stacked_type(like: torch.Tensor, length: int | torch.SymInt) -> torch.Tensor:
+    """A fake tensor of `length` such tensors, stacked; made behind every mode's back."""
+    with without_modes():
+        return like.new_empty((length, *like.shape))
+
+
+def unknown_size(fake_mode: FakeTensorMode) -> torch.SymInt:
+    """A symbol for a size that only the run will know. Relies on unbacked symbols of the mode's shape environment."""
+    environment = fake_mode.shape_env
+    assert environment is not None, "a fake mode without symbols"
+    with environment.ignore_fresh_unbacked_symbols():
+        return environment.create_unbacked_symint()
 
 
 @contextlib.contextmanager
@@ -426,6 +447,44 @@ def custom_op_without_derivative(op: Any) -> bool:
     """Is `op` a `torch.library.custom_op` for which nobody called `register_autograd`?"""
     definition = OPDEFS.get(op.name().split(".")[0])
     return definition is not None and definition._backward_fn is None
+
+
+def has_registered_derivative(op: Any) -> bool:
+    """Is `op` an operator from outside torch for which somebody registered a derivative, in Python or in C++?"""
+    if op.namespace in ("aten", "prims") or custom_op_without_derivative(op):
+        return False
+    return any(op.has_kernel_for_dispatch_key(key) for key in _AUTOGRAD_KEYS)
+
+
+_AUTOGRAD_KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.AutogradCPU, torch._C.DispatchKey.AutogradCUDA)
+
+
+class _Known:
+    """An operator whose results are known: running its kernel returns them."""
+
+    def __init__(self, op: Any, results: Any) -> None:
+        self.op, self.results = op, results
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.op, name)
+
+    def redispatch(self, *_: Any, **__: Any) -> Any:
+        return self.results
+
+
+def registered_call(op: Any, args: Sequence[Any], kwargs: dict[str, Any], results: Any) -> Any:
+    """`results`, which `op(*args, **kwargs)` returned, as autograd would have recorded them.
+
+    Relies on `make_autograd_impl`, which builds the autograd kernel of a custom operator around the operator. One whose
+    kernel came another way is run again.
+    """
+    definition = OPDEFS.get(op.name().split(".")[0])
+    if definition is None:
+        return op(*args, **kwargs)
+    known = tree_map_only(torch.Tensor, torch.Tensor.detach, results)
+    known = tuple(known) if len(op._schema.returns) > 1 else known
+    below = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)  # handed on to the kernel alone, which does not run
+    return make_autograd_impl(cast(Any, _Known(op, known)), definition)(below, *args, **kwargs)
 
 
 skip_in_dynamo(__file__, *(str(Path(__file__).parent / stage) for stage in COMPILER))

@@ -30,11 +30,6 @@ class Code:
     def __str__(self) -> str:
         return text.program(self.graph, self.name, self.note)
 
-    @property
-    def function(self) -> str:
-        """The text without the imports it needs."""
-        return text.function(self.graph, self.name, self.note)
-
 
 def compile_graph(graph: fx.Graph, name: str = "forward") -> Callable[[list[Any]], list[Any]]:
     """A function of one list (which it empties) to a list. Tracebacks show the generated lines."""

@@ -11,7 +11,7 @@ from torch import fx
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tapeless import torch_internals
-from tapeless.capture.branch import resolve_branches
+from tapeless.capture.control import resolve_control_flow, undifferentiated_control_flow
 from tapeless.capture.custom import marked_custom_functions, resolve_markers
 from tapeless.capture.effects import keep_constants, remove_tokens
 from tapeless.capture.facts import carry_facts, settle_detaches
@@ -57,12 +57,12 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
     """The graph of `module` with no mutation and no aliasing left, and the convention that restores both."""
     _refuse_subclasses(inputs)
     carry_facts(module)
-    with histories_kept(module), marked_custom_functions(module):
+    with histories_kept(module), marked_custom_functions(module), undifferentiated_control_flow(module):
         traced, convention = torch_internals.capture_forward(module, inputs)
         graph = traced.graph
         keep_constants(graph, traced)
         settle_detaches(graph, module)
-        resolve_branches(graph, traced)
+        resolve_control_flow(graph, traced)
         remove_tokens(graph, convention.tokens)
         resolve_markers(traced)
     name_values(graph, module.graph, convention)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import singledispatch
 from typing import Any
 
 import torch
@@ -12,14 +13,14 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tapeless.errors import RuleFailed, TapelessError
 from tapeless.ir import graph as ir
-from tapeless.ir.branch import Branch
 from tapeless.ir.custom import CustomFunction
 from tapeless.ir.emit import Emitter
-from tapeless.ir.ops import accumulate
+from tapeless.ir.opaque import AutogradVjp
+from tapeless.ir.ops import accumulate, zeros_if_undefined
 from tapeless.rules.fit import fit
 from tapeless.rules.registry import gradients, named_arguments, rule_of
 from tapeless.rules.traced import Untraceable, functional_graph, traced_gradients
-from tapeless.torch_internals import fresh
+from tapeless.torch_internals import fresh, has_registered_derivative
 
 Pair = tuple[fx.Node, torch.Tensor]
 Gradients = list[Pair]
@@ -28,35 +29,46 @@ Gradients = list[Pair]
 def pull_back(emitter: Emitter, node: fx.Node, g: Any, active: Any) -> Gradients:
     """Gradients of the active arguments of `node`, given the cotangent(s) of its result."""
     try:
-        if node.target is accumulate:
+        if node.target in (accumulate, zeros_if_undefined):
             return [(side, g) for side in node.all_input_nodes if side in active]
-        if isinstance(node.target, Branch):
-            return list(_pull_back_branch(emitter, node, node.target, g, active))
-        if isinstance(node.target, CustomFunction):
-            return list(_pull_back_custom(emitter, node, node.target, g, active))
-        return list(_pull_back_operator(emitter, node, node.target, g, active))
+        return list(pull_back_through(node.target, emitter, node, g, active))
     except (Untraceable, TapelessError):
         raise
     except Exception as problem:
         raise RuleFailed(str(node.target), ir.where(node), f"{type(problem).__name__}: {problem}") from problem
 
 
-def _pull_back_operator(emitter: Emitter, node: fx.Node, op: Any, g: Any, active: Any) -> Iterator[Pair]:
-    if not isinstance(op, OpOverload):
-        raise Untraceable("it is not an ATen operator")
+@singledispatch
+def pull_back_through(target: Any, emitter: Emitter, node: fx.Node, g: Any, active: Any) -> Iterator[Pair]:
+    """`pull_back` by the kind of target; control flow registers its own in the files beside this one."""
+    raise Untraceable("it is not an ATen operator")
+
+
+@pull_back_through.register
+def _(op: OpOverload, emitter: Emitter, node: fx.Node, g: Any, active: Any) -> Iterator[Pair]:
     arguments = named_arguments(op, node.args, node.kwargs)
     wanted = [name for name, given in arguments.items() if any(a in active for a in _nodes(given))]
     values = {name: tree_map_only(fx.Node, ir.value, given) for name, given in arguments.items()}
-    values |= {"out": ir.value(node), "g": _cotangents(emitter, node, g)}
-    found = _gradients(op, wanted, values)
+    values |= {"out": ir.value(node), "g": cotangents(emitter, node, g)}
+    try:
+        found = _gradients(op, wanted, values)
+    except Untraceable:
+        if not has_registered_derivative(op):
+            raise
+        keyword_only = [a.name for a in op._schema.arguments if a.kwarg_only]
+        keywords = {name: given for name, given in arguments.items() if name in keyword_only}
+        positional = [given for name, given in arguments.items() if name not in keyword_only]
+        yield from _by_autograd(emitter, node, g, active, positional, keywords)
+        return
     for name in wanted:
         yield from _pairs(arguments[name], fit(found.get(name), values[name]), active)
 
 
-def _pull_back_custom(emitter: Emitter, node: fx.Node, custom: CustomFunction, g: Any, active: Any) -> Iterator[Pair]:
+@pull_back_through.register
+def _(custom: CustomFunction, emitter: Emitter, node: fx.Node, g: Any, active: Any) -> Iterator[Pair]:
     """The user's own backward, on cotangents that are all defined: nothing says that it is linear."""
     _, arguments, saved = node.args
-    filled = [None if element is None else emitter.defined(element) for element in _cotangents(emitter, node, g)]
+    filled = [None if element is None else emitter.defined(element) for element in cotangents(emitter, node, g)]
     inputs = [*custom.cotangents(filled), *custom.saved([ir.value(s) for s in saved])]  # type: ignore[union-attr]
     module = functional_graph(fx.Interpreter(custom.backward).run, inputs)
     found = fx.Interpreter(module).run(*inputs)
@@ -65,18 +77,33 @@ def _pull_back_custom(emitter: Emitter, node: fx.Node, custom: CustomFunction, g
         yield from _pairs(argument, fit(gradient, ir.value(argument)), active)
 
 
-def _pull_back_branch(emitter: Emitter, node: fx.Node, branch: Branch, g: Any, active: Any) -> Iterator[Pair]:
-    from tapeless.differentiate.branch import backward_branch  # which walks the bodies in reverse, by these very rules
+@pull_back_through.register
+def _(vjp: AutogradVjp, emitter: Emitter, node: fx.Node, g: Any, active: Any) -> Iterator[Pair]:
+    yield from _by_autograd(emitter, node, g, active, list(node.args), {})
 
-    predicate, *operands = node.args
-    wanted = [i for i, operand in enumerate(operands) if operand in active]
-    cotangents = [emitter.defined(element) for element in _cotangents(emitter, node, g) if element is not None]
-    values = [ir.value(operand) if isinstance(operand, fx.Node) else operand for operand in operands]
-    gradients_of = tuple(fresh(ir.value(operands[i])) for i in wanted)  # type: ignore[arg-type]  # active: nodes
-    arguments = (ir.value(predicate), *cotangents, *values)  # type: ignore[arg-type]
-    found = emitter.emit(backward_branch(branch, wanted), arguments, {}, gradients_of)
+
+def _by_autograd(
+    emitter: Emitter, node: fx.Node, g: Any, active: Any, arguments: list[Any], keywords: dict[str, Any]
+) -> Iterator[Pair]:
+    """The derivative of `node.target(*arguments, **keywords)` as one node that is worked out at run time."""
+    leaves = tree_leaves(arguments)
+    wanted = [i for i, leaf in enumerate(leaves) if isinstance(leaf, fx.Node) and leaf in active]
+    arriving = [None if emitter.is_zero(element) else element for element in tree_leaves(cotangents(emitter, node, g))]
+    given = tree_map_only(fx.Node, ir.value, (arguments, keywords))
+    types = tuple(fresh(ir.value(leaves[i])) for i in wanted)
+    vjp = AutogradVjp(node.target, tuple(wanted))  # type: ignore[arg-type]
+    results = None if isinstance(node.target, AutogradVjp) else ir.value(node)  # which runs again
+    found = emitter.emit(vjp, (arriving, results, *given), {}, types)
     for i, gradient in zip(wanted, found, strict=True):
-        yield operands[i], gradient  # type: ignore[misc]
+        yield leaves[i], defined_for(emitter, leaves[i], gradient)
+
+
+def defined_for(emitter: Emitter, argument: fx.Node, gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient that may be undefined at run time: so it stays for an input of the graph; others go on as tensors."""
+    if argument.op == "placeholder":
+        return gradient
+    how = (gradient, list(gradient.shape), gradient.dtype, gradient.device)
+    return emitter.emit(zeros_if_undefined, how, {}, fresh(gradient))
 
 
 def _gradients(op: OpOverload, wanted: list[str], values: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +115,7 @@ def _gradients(op: OpOverload, wanted: list[str], values: dict[str, Any]) -> dic
     return found | (traced_gradients(op, rest, values) if rest else {})
 
 
-def _cotangents(emitter: Emitter, node: fx.Node, g: Any) -> Any:
+def cotangents(emitter: Emitter, node: fx.Node, g: Any) -> Any:
     """What a rule gets as `g`: for several outputs a tuple; Zero where nothing arrived, None for integers."""
     val = ir.value(node)
     if isinstance(val, torch.Tensor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import singledispatch
 from typing import Any
 
 import torch
@@ -15,35 +16,48 @@ from tapeless import torch_internals
 from tapeless.differentiate.activity import carries_tangent
 from tapeless.differentiate.apply import pull_back, result_is_zero
 from tapeless.differentiate.reverse import Joint, reverse
-from tapeless.errors import MissingRule, RuleFailed
+from tapeless.errors import MissingRule, RuleFailed, TapelessError
 from tapeless.ir import graph as ir
-from tapeless.ir.branch import Branch
+from tapeless.ir.control import Control
 from tapeless.ir.custom import CustomFunction
 from tapeless.ir.emit import Emitter
-from tapeless.ir.ops import accumulate
+from tapeless.ir.opaque import AutogradVjp
+from tapeless.ir.ops import zeros_if_undefined
 from tapeless.rules.fit import fit
 from tapeless.rules.registry import named_arguments, rule_of
 from tapeless.rules.traced import Untraceable
+from tapeless.torch_internals import fresh
 
 Tangents = dict[fx.Node, Any]  # value → its tangent; for a tuple-valued node, a tuple
 
 
-def push_forward(graph: fx.Graph, wrt: Sequence[fx.Node]) -> None:
-    """Rewrite `graph`: inputs gain the tangents of `wrt`, outputs become the tangents of the outputs (None if zero)."""
+def push(graph: fx.Graph, wrt: Sequence[fx.Node]) -> Joint:
+    """Append to `graph` the tangents of its outputs, given those of `wrt`.
+
+    In the joint graph, tangents of inputs stand in place of cotangents, those of outputs in place of gradients.
+    """
     inputs, forward, outputs = ir.inputs(graph), ir.calls(graph), ir.outputs(graph)
     graph.erase_node(graph.output_node())
     emitter = Emitter(graph, result_is_zero)
     emitter.bind_graph([*inputs, *forward])
     tangents: Tangents = {}
+    given: dict[fx.Node, fx.Node] = {}
     with torch_internals.emission(torch_internals.fake_mode_of([ir.value(n) for n in inputs])), emitter:
         for node in reversed(wrt):
             with graph.inserting_after(inputs[-1]):
-                tangents[node] = ir.value(emitter.placeholder(f"{node.name}_t", torch_internals.fresh(ir.value(node))))
+                given[node] = emitter.placeholder(f"{node.name}_t", torch_internals.fresh(ir.value(node)))
+            tangents[node] = ir.value(given[node])
         for node in forward:
             if node.op == "call_function" and _has_tangent(node, tangents) and carries_tangent(node):
                 tangents[node] = _step(emitter, node, tangents)
         results = [_result(emitter, tangents.get(o)) if isinstance(o, fx.Node) else None for o in outputs]
-    graph.output(results)
+    later = emitter.emitted | set(given.values())
+    return Joint(graph, inputs, outputs, [given.get(node) for node in inputs], results, later, set(graph.nodes))
+
+
+def push_forward(graph: fx.Graph, wrt: Sequence[fx.Node]) -> None:
+    """Rewrite `graph`: inputs gain the tangents of `wrt`, outputs become the tangents of the outputs (None if zero)."""
+    graph.output(push(graph, wrt).gradients)
     graph.eliminate_dead_code()
 
 
@@ -55,36 +69,48 @@ def _step(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
     if node.target is operator.getitem:
         source, index = node.args
         return tangents[source][index]  # type: ignore[index]
-    if isinstance(node.target, CustomFunction) and node.target.keeps_history:
-        return _tangent(emitter, node.args[0], tangents)
-    if isinstance(node.target, (CustomFunction, Branch)) or node.target is accumulate:
-        return _fitted(node, _transposed(emitter, node, tangents))
-    op: Any = node.target
-    if not isinstance(op, OpOverload):
-        raise MissingRule(str(op), ir.where(node), "", "it is not an ATen operator")
+    if node.target is zeros_if_undefined:
+        return tangents[node.args[0]]  # type: ignore[index]
     try:
-        return _fitted(node, _operator_tangent(emitter, node, op, tangents))
+        return _fitted(node, push_through(node.target, emitter, node, tangents))
     except Untraceable as reason:
-        raise MissingRule(str(op), ir.where(node), "", str(reason)) from reason
+        raise MissingRule(str(node.target), ir.where(node), "", str(reason)) from reason
     except (RuntimeError, TypeError, AssertionError, ValueError) as problem:
-        raise RuleFailed(str(op), ir.where(node), f"in forward mode: {type(problem).__name__}: {problem}") from problem
+        if isinstance(problem, TapelessError):
+            raise
+        what = f"in forward mode: {type(problem).__name__}: {problem}"
+        raise RuleFailed(str(node.target), ir.where(node), what) from problem
 
 
-def _operator_tangent(emitter: Emitter, node: fx.Node, op: OpOverload, tangents: Tangents) -> Any:
+@singledispatch
+def push_through(target: Any, emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
+    """The tangent of `node` by the kind of its target; control flow registers its own in the files beside this one."""
+    return _transposed(emitter, node, tangents)
+
+
+@push_through.register
+def _(custom: CustomFunction, emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
+    if custom.keeps_history:
+        return tangent(emitter, node.args[0], tangents)
+    return _transposed(emitter, node, tangents)
+
+
+@push_through.register
+def _(op: OpOverload, emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
     """By the rule's jvp, written or derived; else by transposing its vjp."""
     rule = rule_of(op)
     if rule is None or rule.jvp is None:
         return _transposed(emitter, node, tangents)
     arguments = named_arguments(op, node.args, node.kwargs)
     values = {name: tree_map_only(fx.Node, ir.value, given) for name, given in arguments.items()}
-    known = {name: _tangent(emitter, given, tangents) for name, given in arguments.items()}
+    known = {name: tangent(emitter, given, tangents) for name, given in arguments.items()}
     return rule.jvp({**values, "out": ir.value(node)}, {n: t for n, t in known.items() if t is not None})
 
 
-def _tangent(emitter: Emitter, given: Any, tangents: Tangents) -> Any:
+def tangent(emitter: Emitter, given: Any, tangents: Tangents) -> Any:
     """The tangent of an argument: a structural zero where it has none, None if it cannot have one."""
     if isinstance(given, (list, tuple)) and any(isinstance(element, fx.Node) for element in given):
-        return [_tangent(emitter, element, tangents) for element in given]
+        return [tangent(emitter, element, tangents) for element in given]
     if not isinstance(given, fx.Node) or not ir.is_differentiable_type(ir.value(given)):
         return None
     return tangents[given] if given in tangents else emitter.zero(ir.value(given))
@@ -115,7 +141,8 @@ def _transposed(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
     values: dict[fx.Node, Any] = {copy: ir.value(original) for original, copy in vjp.copies.items()}
     values |= {g: emitter.zero(ir.value(g)) for g in vjp.cotangents}
     values |= {c: tangents[a] for c, a in zip(joint.cotangents, active, strict=True) if c is not None}
-    found = iter([values_of(g, values) if g is not None else None for g in _gradients_in_order(joint, vjp)])
+    gradients = _gradients_in_order(joint, vjp)
+    found = iter([values_of(emitter, g, values) if g is not None else None for g in gradients])
     val = ir.value(node)
     if isinstance(val, torch.Tensor):
         return next(found)
@@ -127,7 +154,7 @@ def _gradients_in_order(joint: Joint, vjp: _SingleVjp) -> list[fx.Node | None]:
     return [by_input[g] for g in vjp.cotangents]
 
 
-def values_of(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+def values_of(emitter: Emitter, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
     """The value of a node under emission, computing what it depends on first."""
     stack = [node]
     while stack:
@@ -135,9 +162,16 @@ def values_of(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         missing = [a for a in top.all_input_nodes if a not in values]
         if top not in values and not missing:
             args, kwargs = tree_map_only(fx.Node, values.__getitem__, (top.args, top.kwargs))
-            values[top] = top.target(*args, **kwargs)  # type: ignore[operator]
+            values[top] = _called(emitter, top, args, kwargs)
         stack = [*stack, *missing] if missing else stack[:-1]
     return values[node]
+
+
+def _called(emitter: Emitter, node: fx.Node, args: Any, kwargs: Any) -> Any:
+    """An operator is called; what cannot be called on fake tensors is emitted as it stands."""
+    if isinstance(node.target, (Control, AutogradVjp)) or node.target is zeros_if_undefined:
+        return emitter.emit(node.target, args, kwargs, tree_map_only(torch.Tensor, fresh, ir.value(node)))
+    return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
 class _SingleVjp:

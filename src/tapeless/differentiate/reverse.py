@@ -59,7 +59,8 @@ def reverse(graph: fx.Graph, wrt: Sequence[fx.Node], differentiable: Sequence[bo
         _report(missing, active)
         gradients = [_gradient(emitter, cotangents.get(node)) if node in wrt else None for node in inputs]
     backward = emitter.emitted | {g for g in placeholders if g is not None}
-    return Joint(graph, inputs, outputs, placeholders, gradients, backward, set(active))
+    everything = active_nodes(graph, wrt)  # loops have been made to return more since
+    return Joint(graph, inputs, outputs, placeholders, gradients, backward, set(everything))
 
 
 def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents, missing: Missing) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import fx
 
 from tapeless.ir import graph as ir
+from tapeless.ir.control import control_flow
 from tapeless.ir.copying import copy_graph
 
 
@@ -43,7 +44,9 @@ class CustomFunction:
 
 
 def inline_custom(graph: fx.Graph) -> fx.Graph:
-    """Replace the results of custom function nodes by the values they pass on."""
+    """Replace the results of custom function nodes by the values they pass on, in the bodies of control flow too."""
+    for node, control in control_flow(graph):
+        node.target = control.with_bodies(inlined)
     for node in ir.calls(graph):
         source = node.args[0] if node.target is operator.getitem else None
         if isinstance(source, fx.Node) and isinstance(source.target, CustomFunction):
@@ -58,5 +61,9 @@ def inline_custom(graph: fx.Graph) -> fx.Graph:
 
 def inlined(graph: fx.Graph) -> fx.Graph:
     """`graph` itself if it holds no custom function, else a copy with them inlined."""
-    found = any(isinstance(node.target, CustomFunction) for node in ir.calls(graph))
-    return inline_custom(copy_graph(graph)) if found else graph
+    return inline_custom(copy_graph(graph)) if _has_custom(graph) else graph
+
+
+def _has_custom(graph: fx.Graph) -> bool:
+    bodies = [body for _, control in control_flow(graph) for body in control.bodies.values()]
+    return any(isinstance(node.target, CustomFunction) for node in ir.calls(graph)) or any(map(_has_custom, bodies))

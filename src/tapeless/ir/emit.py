@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate
 from tapeless.ir.symbols import Symbols
+from tapeless.ir.undefined import may_be_undefined
 from tapeless.torch_internals import fresh
 
 aten = torch.ops.aten
@@ -81,21 +82,20 @@ class Emitter(TorchDispatchMode):
         if id(val) in self._zeros:
             return self._fill(val)
         if id(val) in self._elements:
-            node = self._element(val)
+            node = self.element(*self._elements[id(val)])
             self.bind(val, node)
             return node
         raise AssertionError(f"a rule used a tensor that is no value of this graph: {val}")
 
-    def _element(self, val: torch.Tensor) -> fx.Node:
+    def element(self, source: fx.Node, index: int) -> fx.Node:
         """The `getitem` of a tuple-valued node; made now if nobody needed this element so far."""
-        source, index = self._elements[id(val)]
         for user in source.users:
             if user.target is operator.getitem and user.args[1] == index:
                 return user
         with self.graph.inserting_after(source):
             node = self.graph.call_function(operator.getitem, (source, index))
         node.meta = dict(source.meta)
-        ir.set_value(node, val)
+        ir.set_value(node, ir.value(source)[index])
         return node
 
     def _fill(self, zero: torch.Tensor) -> fx.Node:
@@ -205,7 +205,9 @@ class Emitter(TorchDispatchMode):
         if self.is_zero(b):
             return a
         val = fresh(a)
-        node = self._call(self.addition, (self.node(a), self.node(b)), {}, f"g_{ir.total_of(of) or of.name}")
+        sides = (self.node(a), self.node(b))
+        addition = accumulate if any(map(may_be_undefined, sides)) else self.addition
+        node = self._call(addition, sides, {}, f"g_{ir.total_of(of) or of.name}")
         ir.set_total(node, of)
         ir.set_value(node, val)
         return self.bind(val, node)

@@ -109,7 +109,15 @@ def where(node: fx.Node) -> Where:
     return Where(file, int(line), function, text.strip())
 
 
-TAKEN = ("args", "aten", "operator", "accumulate")  # names that printed programs use themselves
+TAKEN = (
+    "args",
+    "aten",
+    "operator",
+    "accumulate",
+    "run_scan",
+    "run_while",
+    "stack_up",
+)  # names that printed programs use themselves
 
 
 def rename(node: fx.Node, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
@@ -12,22 +13,12 @@ from torch._ops import OpOverload
 from torch.fx.node import _get_qualified_name
 
 from tapeless.ir import graph as ir
-from tapeless.ir.branch import Branch, branches
+from tapeless.ir.control import Control, control_flow
+from tapeless.ir.header import header
+from tapeless.ir.opaque import AutogradVjp
 from tapeless.ir.ops import accumulate, any_defined, zeros_if_undefined
 from tapeless.ir.reuse import IN_PLACE, reusable_operands
 from tapeless.ir.spelling import spelling
-
-HEADER = """\
-import operator
-import torch
-from torch import device, inf, nan
-aten = torch.ops.aten
-"""
-
-ACCUMULATE = """
-def accumulate(a, b):
-    return b if a is None else a if b is None else a + b
-"""
 
 INDENT = "    "
 
@@ -43,16 +34,21 @@ Dead = dict[fx.Node, list[fx.Node]]  # for each call, the values that nobody rea
 
 def program(graph: fx.Graph, name: str = "forward", note: str = "") -> str:
     """The whole file: header and function. Pasted in a file, it runs."""
-    body = function(graph, name, note)
-    header = ("import math\n" if "= math." in body else "") + HEADER + (ACCUMULATE if "accumulate(" in body else "")
-    return f"{header}{''.join(map(_literal, constants(graph).items()))}\n{body}"
+    return programs({name: graph}, {name: note})
+
+
+def programs(graphs: Mapping[str, fx.Graph], notes: Mapping[str, str]) -> str:
+    """Several functions in one file, with a note at the head of some."""
+    body = "\n\n".join(function(graph, name, notes.get(name, "")) for name, graph in graphs.items())
+    literals = [_literal(item) for graph in graphs.values() for item in constants(graph).items()]
+    return f"{header(body)}{''.join(dict.fromkeys(literals))}\n{body}"
 
 
 def constants(graph: fx.Graph) -> dict[str, torch.Tensor]:
     """The tensors that the program closes over, by the names the text gives them."""
     found = {node.name: ir.constant(node) for node in graph.find_nodes(op="get_attr")}
     own = {f"constant_{name}": tensor for name, tensor in found.items() if tensor is not None}
-    inner = [constants(side) for _, branch in branches(graph) for side in (branch.true, branch.false)]
+    inner = [constants(body) for _, control in control_flow(graph) for body in control.bodies.values()]
     return own | {name: tensor for part in inner for name, tensor in part.items()}
 
 
@@ -81,9 +77,9 @@ def function(graph: fx.Graph, name: str, note: str = "") -> str:
 def _block(nodes: list[fx.Node], dead: Dead, taken: dict[fx.Node, fx.Node]) -> list[str]:
     lines = []
     for node in nodes:
-        if isinstance(node.target, Branch):
-            lines += _indented(function(node.target.true, f"{node.name}_true"))
-            lines += _indented(function(node.target.false, f"{node.name}_false"))
+        if isinstance(node.target, Control):
+            for key, body in node.target.bodies.items():
+                lines += _indented(function(body, f"{node.name}_{key}"))
         source = in_place_call(node, taken[node]) if node in taken else call(node)
         lines.append(f"{INDENT}{node.name} = {source}{_comment(node)}")
         lines += _deletion(dead.get(node, []))
@@ -117,12 +113,13 @@ def call(node: fx.Node) -> str:
         return f"constant_{node.name}"
     if node.target is operator.getitem:
         return f"{argument(node.args[0])}[{argument(node.args[1])}]"
+    if isinstance(node.target, AutogradVjp):
+        return f"{_opaque(node.target)}({', '.join(map(argument, node.args))})"
     if node.target is zeros_if_undefined:
         g, size, dtype, device = map(argument, node.args)
         return f"torch.zeros({size}, dtype={dtype}, device={device}) if {g} is None else {g}"
-    if isinstance(node.target, Branch):
-        predicate, *operands = map(argument, node.args)
-        return f"({node.name}_true if {predicate} else {node.name}_false)([{', '.join(operands)}])"
+    if isinstance(node.target, Control):
+        return node.target.source(node.name, [argument(a) for a in node.args])
     args = [argument(a) for a in node.args] + [f"{k}={argument(v)}" for k, v in node.kwargs.items()]
     if node.target in RESHAPES:
         return f"{args[0]}.reshape({', '.join(args[1:])})"
@@ -154,6 +151,11 @@ def target(op: Any) -> str:
     return _get_qualified_name(op).replace("_operator.", "operator.")
 
 
+def _opaque(vjp: AutogradVjp) -> str:
+    inner = _opaque(vjp.function) if isinstance(vjp.function, AutogradVjp) else target(vjp.function)
+    return f"AutogradVjp({inner}, {vjp.wanted})"
+
+
 def argument(value: Any) -> str:
     """A value as source text."""
     if isinstance(value, fx.Node):
@@ -161,6 +163,8 @@ def argument(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         inner = ", ".join(argument(v) for v in value)
         return f"[{inner}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {argument(v)}' for key, v in value.items())}}}"
     if isinstance(value, torch.device):
         return f"device({str(value)!r})"
     return repr(value)

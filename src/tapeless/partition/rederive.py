@@ -111,6 +111,8 @@ def _small_views(joint: Joint, again: set[fx.Node], base: fx.Node, returned: set
             found.append(node)  # views of it will be views of its copy
         else:
             stack.extend(user for user in users if is_view(user))
+    if base in found:
+        return []
     size = sum(likely_bytes(ir.value(view)) for view in found)
     return found if GROWTH * size <= likely_bytes(ir.value(base)) else []
 

@@ -69,8 +69,11 @@ def _trace(op: OpOverload, wanted: list[str], leaves: list[Any], spec: Any) -> T
         module = functional_graph(
             vjp, [leaves[i] for i in positions], partial(_reuse_result, op, leaves, spec, positions)
         )
-    except (RuntimeError, NotImplementedError) as problem:
-        raise Untraceable(str(problem).strip().splitlines()[0]) from problem
+    except Exception as problem:  # a derivative registered by a user may raise anything
+        first = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+        raise Untraceable(first) from problem
+    if any(node.target is torch.ops.aten._local_scalar_dense.default for node in module.graph.nodes):
+        raise Untraceable("its derivative reads numbers out of a tensor (`.item()`, `.tolist()`)")
     return module
 
 

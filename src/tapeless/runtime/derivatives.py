@@ -19,7 +19,7 @@ from tapeless.differentiate.reverse import reverse
 from tapeless.errors import TapelessError
 from tapeless.ir import graph as ir
 from tapeless.ir import text
-from tapeless.ir.branch import Branch
+from tapeless.ir.control import Control
 from tapeless.ir.copying import copy_graph
 from tapeless.ir.custom import CustomFunction
 from tapeless.partition.split import Split, split
@@ -80,7 +80,7 @@ def differentiate_graph(graph: fx.Graph, signature: Signature) -> Split:
 def _is_plain(graph: fx.Graph) -> bool:
     """Does the text say all there is to know? Not with symbolic sizes, constants, or functions of the user's own."""
     return not any(
-        node.op == "get_attr" or isinstance(node.target, (CustomFunction, Branch)) or _is_symbolic(node)
+        node.op == "get_attr" or isinstance(node.target, (CustomFunction, Control)) or _is_symbolic(node)
         for node in graph.nodes
     )
 

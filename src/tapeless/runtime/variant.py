@@ -15,6 +15,7 @@ from tapeless.differentiate.reverse import memory_format
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph, prune_inputs
 from tapeless.ir.custom import inline_custom, inlined
+from tapeless.ir.narrow import narrow
 from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
 from tapeless.runtime.derivatives import differentiate_graph
@@ -113,7 +114,7 @@ class Variant:
 
 def runnable(forward: fx.Graph) -> fx.Graph:
     """The forward as it runs: custom functions inlined, no tensor returned twice (autograd gives each one history)."""
-    graph = inline_custom(copy_graph(forward))
+    graph = narrow(inline_custom(copy_graph(forward)))
     seen: set[fx.Node] = set()
     results = []
     for result in ir.outputs(graph):

@@ -7,10 +7,13 @@ right for every pattern of None.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import fx
 
 from tapeless.ir import graph as ir
+from tapeless.ir.opaque import AutogradVjp
 from tapeless.ir.ops import accumulate, any_defined, zeros_if_undefined
 from tapeless.specialize.regions import RegionCotangents, region_cotangents
 
@@ -40,7 +43,8 @@ class _Lowering:
             self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
             return
         guard = self._guard(record)
-        copy = self.graph.node_copy(node, lambda argument: self._argument(argument, record, guard))
+        filled = partial(self._argument, record=record, guard=guard)
+        copy = self.graph.node_copy(node, self.copies.__getitem__ if isinstance(node.target, AutogradVjp) else filled)
         ir.set_guard(copy, guard)
         self.copies[node] = copy
 

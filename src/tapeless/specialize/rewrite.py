@@ -20,29 +20,31 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from tapeless import torch_internals
 from tapeless.differentiate.apply import result_is_zero
 from tapeless.ir import graph as ir
-from tapeless.ir.branch import Branch
 from tapeless.ir.emit import Emitter
 from tapeless.ir.narrow import narrow
 from tapeless.ir.ops import accumulate
 from tapeless.specialize.regions import RegionCotangents, region_cotangents
+from tapeless.specialize.zeros import with_zeros
 
 aten = torch.ops.aten
 
 
 def specialize(
     backward: fx.Graph,
-    cotangents: int,
+    cotangents: int | Collection[int],
     undefined: Collection[int] = (),
     unwanted: Collection[int] = (),
     settle: bool = True,
 ) -> fx.Graph:
     """`backward` for calls in which the inputs `undefined` are None and the outputs `unwanted` are not asked for.
 
-    The first `cotangents` inputs are cotangents, `undefined` are among them. Inputs and outputs keep their positions:
-    an input that is not read any more stays as an unused placeholder, an output that is structurally zero or unwanted
-    becomes None. With `settle`, what is not undefined is known to be defined: `accumulate` becomes `aten.add`.
+    `cotangents` are the inputs at these positions, or the first so many; `undefined` are among them. Inputs and outputs
+    keep their positions: an input that is not read any more stays as an unused placeholder, an output that is
+    structurally zero or unwanted becomes None. With `settle`, what is not undefined is known to be defined:
+    `accumulate` becomes `aten.add`.
     """
-    replay = _Replay(region_cotangents(backward, ir.inputs(backward)[:cotangents]))
+    inputs, positions = ir.inputs(backward), range(cotangents) if isinstance(cotangents, int) else cotangents
+    replay = _Replay(region_cotangents(backward, [inputs[i] for i in positions]))
     fakes = [ir.value(node) for node in ir.inputs(backward)]
     with torch_internals.emission(torch_internals.fake_mode_of(fakes)), replay.emitter:
         replay.emitter.addition = aten.add.Tensor if settle else accumulate
@@ -57,9 +59,9 @@ def specialize(
 
 
 def _may_use_zeros(node: fx.Node) -> bool:
-    """A custom backward sees zeros filled in, as eager fills them: nothing says that it is linear. So does a branch."""
+    """A custom backward sees zeros filled in, as eager fills them: nothing says that it is linear."""
     record = ir.region(node)
-    return not isinstance(node.target, Branch) and (record is None or record.linear)
+    return record is None or record.linear
 
 
 class _Replay:
@@ -89,7 +91,7 @@ class _Replay:
             elif node.target is operator.getitem and node.args[0] not in self.copies:
                 self.values[node] = args[0][args[1]]
             elif _may_use_zeros(node) and any(self.emitter.is_zero(leaf) for leaf in tree_leaves((args, kwargs))):
-                self.values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+                self.values[node] = with_zeros(node.target, self.emitter, node, args, kwargs)
             else:
                 self._copy(node)
 
