@@ -1,6 +1,6 @@
 """Train one step of many architectures and compare the gradients with eager's.
 
-    python -m benchmarks.zoo --backend tapeless [names ...]
+    python -m benchmarks.zoo --backend tapeless [--resume] [names ...]
 
 Every model has a process and a time limit of its own. Dynamo alone (`backend="eager"`) is tried beside the backend,
 so that what Dynamo breaks, changes or cannot read is not put down to the backend.
@@ -139,9 +139,9 @@ def _remark(backend: Result, dynamo: Result) -> str:
 def main() -> None:
     """Train what the command line asks for and write it down."""
     given = _arguments()
-    models = _earlier(given.out, given.backend) if given.names else {}
+    models = _earlier(given.out, given.backend) if given.names or given.resume else {}
     console = Console(stderr=True)
-    for name in given.names or BY_NAME:
+    for name in given.names or [name for name in BY_NAME if name not in models]:
         with console.status(name):
             models[name] = isolate.call(train, name, given.backend, limit=given.limit)
         console.print(f"{name}: {verdict(models[name])}")
@@ -168,6 +168,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="name", help=f"architectures; all without: {', '.join(BY_NAME)}")
     parser.add_argument("--backend", default="tapeless", help="backend of torch.compile, or backend:option=value")
+    parser.add_argument("--resume", action="store_true", help="go on with a run that was interrupted")
     parser.add_argument("--limit", type=float, default=180, help="seconds allowed to one model")
     parser.add_argument("--out", type=Path, default=RESULTS / "zoo.json", help="results file")
     given = parser.parse_args()

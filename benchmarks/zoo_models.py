@@ -204,6 +204,20 @@ def _experts(**settings: Any) -> Settings:
     return {"num_experts_per_tok": 2, "moe_intermediate_size": 32, **settings}
 
 
+DEEPSEEK: Settings = {
+    "n_routed_experts": 4,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 8,
+    "head_dim": 8,
+    "num_key_value_heads": 4,
+}
+
 GPT_SIZES: Settings = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 
 WINDOWED: Settings = {
@@ -261,24 +275,6 @@ ZOO = (
     Architecture("bloom", "causal", {"n_layer": 2, "n_head": 4}),
     Architecture("codegen", "causal", {**GPT_SIZES, "rotary_dim": 4}),
     Architecture("cohere", "causal"),
-    Architecture(
-        "deepseek_v3",
-        "causal",
-        _experts(
-            n_routed_experts=4,
-            n_group=2,
-            topk_group=1,
-            first_k_dense_replace=1,
-            q_lora_rank=16,
-            kv_lora_rank=16,
-            qk_nope_head_dim=8,
-            qk_rope_head_dim=8,
-            v_head_dim=8,
-            head_dim=8,
-            num_key_value_heads=4,
-        ),
-        torch.float32,
-    ),
     Architecture("falcon", "causal", {"head_dim": UNSET, "num_key_value_heads": UNSET}),
     Architecture("gemma", "causal"),
     Architecture("gemma2", "causal", {"sliding_window": 8}),
@@ -294,19 +290,29 @@ ZOO = (
     Architecture("mamba", "causal", {"state_size": 4, "time_step_rank": 2}),
     Architecture("mamba2", "causal", {"state_size": 4, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 8}),
     Architecture("mistral", "causal"),
-    Architecture("mixtral", "causal", _experts(num_local_experts=4), torch.float32),
     Architecture("mpt", "causal", {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64}),
     Architecture("olmo2", "causal"),
     Architecture("opt", "causal", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
     Architecture("phi", "causal"),
     Architecture("phi3", "causal"),
     Architecture("qwen2", "causal"),
-    Architecture("qwen2_moe", "causal", _experts(num_experts=4, shared_expert_intermediate_size=32), torch.float32),
     Architecture("qwen3", "causal"),
     Architecture("recurrent_gemma", "causal", {"lru_width": 32, "attention_window_size": 8, "num_hidden_layers": 3}),
     Architecture("rwkv", "causal", {"attention_hidden_size": 32}),
     Architecture("stablelm", "causal"),
     Architecture("starcoder2", "causal"),
+    # Mixtures of experts
+    Architecture("deepseek_v2", "causal", _experts(n_shared_experts=1, **DEEPSEEK), torch.float32),
+    Architecture("deepseek_v3", "causal", _experts(**DEEPSEEK), torch.float32),
+    Architecture("ernie4_5_moe", "causal", _experts(moe_num_experts=4, moe_k=2), torch.float32),
+    Architecture("glm4_moe", "causal", _experts(n_routed_experts=4, first_k_dense_replace=1), torch.float32),
+    Architecture("gpt_oss", "causal", _experts(num_local_experts=4), torch.float32),
+    Architecture("granitemoe", "causal", _experts(num_local_experts=4), torch.float32),
+    Architecture("mixtral", "causal", _experts(num_local_experts=4), torch.float32),
+    Architecture("olmoe", "causal", _experts(num_experts=4), torch.float32),
+    Architecture("phimoe", "causal", _experts(num_local_experts=4), torch.float32),
+    Architecture("qwen2_moe", "causal", _experts(num_experts=4, shared_expert_intermediate_size=32), torch.float32),
+    Architecture("qwen3_moe", "causal", _experts(num_experts=4), torch.float32),
     # Text to text
     Architecture("bart", "text to text"),
     Architecture("marian", "text to text"),

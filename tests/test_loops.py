@@ -14,6 +14,7 @@ from torch._higher_order_ops.map import map as map_rows
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 import tapeless
+from tapeless.errors import Unsupported
 
 D = torch.float64
 
@@ -327,3 +328,17 @@ def test_what_no_cotangent_reaches_costs_nothing():
 
     assert "torch.mm(" not in str(gradient.backward)
     assert "= run_scan(" in str(gradient.backward)
+
+
+def test_jacobian_of_a_scan():
+    x, h, w = (a.detach() for a in arguments(cell))
+    expected = torch.func.jacrev(lambda x: cell(PYTHON, x, h, w)[1])(x)
+
+    same([expected], [tapeless.jacobian(lambda x: cell(TORCH, x, h, w)[1])(x)])
+
+
+@pytest.mark.parametrize("loop", [rounds, scan_in_branch], ids=lambda f: f.__name__)
+def test_jacobian_of_what_is_decided_while_it_runs_is_refused(loop):
+    x, h, w = (a.detach() for a in arguments(loop))
+    with pytest.raises(Unsupported, match=r"decides while it runs\n  at .*test_loops.py"):
+        tapeless.jacobian(lambda x: tree_leaves(loop(TORCH, x, h, w))[0])(x)

@@ -202,3 +202,26 @@ def test_the_printed_backward_runs_where_it_is_pasted():
     found = namespace["backward"]([*(o.cos() for o in outs[:2]), *captures])
 
     same([g for g in gradients(PROGRAMS["pair"], args, [True, True]) if g is not None], found)
+
+
+class Piecewise(torch.autograd.Function):
+    """A function of the user's own whose backward branches on data: Dynamo leaves it to eager."""
+
+    @staticmethod
+    def forward(ctx, x, count):
+        ctx.save_for_backward(x, count)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, count = ctx.saved_tensors
+        return (g * x.cos() if count.sum() > 3 else g * 0), None
+
+
+def test_custom_function_whose_backward_branches_on_data():
+    x, *_, count = arguments()
+    for number in (count, count + 2):
+        expected = torch.autograd.grad(Piecewise.apply(x * 2, number).exp().sum(), x)
+        function = torch.compile(lambda x, n: Piecewise.apply(x * 2, n).exp(), backend="tapeless")
+
+        same(expected, torch.autograd.grad(function(x, number).sum(), x))

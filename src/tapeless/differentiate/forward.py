@@ -49,6 +49,7 @@ def push(graph: fx.Graph, wrt: Sequence[fx.Node]) -> Joint:
             tangents[node] = ir.value(given[node])
         for node in forward:
             if node.op == "call_function" and _has_tangent(node, tangents) and carries_tangent(node):
+                emitter.origin = node
                 tangents[node] = _step(emitter, node, tangents)
         results = [_result(emitter, tangents.get(o)) if isinstance(o, fx.Node) else None for o in outputs]
     later = emitter.emitted | set(given.values())

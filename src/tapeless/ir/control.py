@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from tapeless.ir import graph as ir
+from tapeless.ir.loops import run_scan, run_while
 
 
 class Control:
@@ -41,8 +42,9 @@ class Control:
         """The call as text; each body is a function `{name}_{its key}`."""
         raise NotImplementedError
 
-    def __call__(self, *_: Any) -> Any:
-        raise AssertionError("control flow is written out by the printer; nobody calls it")
+    def __call__(self, *arguments: Any) -> list[Any]:
+        """What the text does, operator by operator: for transforms of torch's own that go through the graph."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,10 @@ class Branch(Control):
     def source(self, name: str, arguments: Sequence[str]) -> str:
         predicate, *operands = arguments
         return f"({name}_true if {predicate} else {name}_false)([{', '.join(operands)}])"
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        predicate, *operands = arguments
+        return _interpreted(self.true if predicate else self.false)(operands)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +99,11 @@ class Scan(Control):
         how = f"{_count('totals', self.totals)}{_count('stacked', self.stacked)}"
         return f"run_scan({name}_body, {', '.join(arguments)}{how}{', reverse=True' if self.reverse else ''})"
 
+    def __call__(self, *arguments: Any) -> list[Any]:
+        return run_scan(
+            _interpreted(self.body), *arguments, totals=self.totals, stacked=self.stacked, reverse=self.reverse
+        )
+
     @property
     def stacked(self) -> int:
         return len(ir.outputs(self.body)) - self.carries - self.totals
@@ -120,12 +131,24 @@ class While(Control):
         return {"condition": self.condition, "body": self.body}
 
     def source(self, name: str, arguments: Sequence[str]) -> str:
-        stacked = len(ir.outputs(self.body)) - self.carries
-        return f"run_while({name}_condition, {name}_body, {', '.join(arguments)}{_count('stacked', stacked)})"
+        return f"run_while({name}_condition, {name}_body, {', '.join(arguments)}{_count('stacked', self.stacked)})"
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        return run_while(_interpreted(self.condition), _interpreted(self.body), *arguments, stacked=self.stacked)
+
+    @property
+    def stacked(self) -> int:
+        return len(ir.outputs(self.body)) - self.carries
 
 
 def _count(what: str, number: int) -> str:
     return f", {what}={number}" if number else ""
+
+
+def _interpreted(body: fx.Graph) -> Callable[[Sequence[Any]], list[Any]]:
+    constants = {str(node.target): ir.constant(node) for node in body.find_nodes(op="get_attr")}
+    interpreter = fx.Interpreter(fx.GraphModule(constants, body))
+    return lambda arguments: list(interpreter.run(*arguments))
 
 
 def control_flow(graph: fx.Graph) -> list[tuple[fx.Node, Control]]:

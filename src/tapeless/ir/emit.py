@@ -42,6 +42,7 @@ class Emitter(TorchDispatchMode):
         self.result_is_zero = result_is_zero
         self.symbols = Symbols(graph)
         self.region: ir.Region | None = None
+        self.origin: fx.Node | None = None  # without a region: whose source line the nodes are given
         self.addition: Any = accumulate  # `aten.add` where both sides are known to be defined
         self.emitted: set[fx.Node] = set()
         self._nodes: dict[int, tuple[torch.Tensor, fx.Node]] = {}
@@ -155,6 +156,8 @@ class Emitter(TorchDispatchMode):
         node = self.graph.create_node("call_function", op, args, kwargs, name=name)
         self.emitted.add(node)
         ir.set_region(node, self.region)
+        if self.origin is not None:
+            ir.set_where(node, self.origin)
         return node
 
     def _argument(self, leaf: Any) -> Any:

@@ -67,7 +67,7 @@ def total_of(node: fx.Node) -> str:
 def set_total(node: fx.Node, of: fx.Node) -> None:
     """`node` adds up cotangents of the value `of`, or is another copy of the sum `of`."""
     node.meta["total_of"] = total_of(of) or of.name
-    node.meta["stack_trace"] = of.meta.get("stack_trace")
+    set_where(node, of)
 
 
 def guard(node: fx.Node) -> fx.Node | None:
@@ -107,6 +107,11 @@ def where(node: fx.Node) -> Where:
         return Where()
     file, line, function, text = found[-1]
     return Where(file, int(line), function, text.strip())
+
+
+def set_where(node: fx.Node, like: fx.Node) -> None:
+    """Let `node` come from the source line that `like` comes from."""
+    node.meta["stack_trace"] = like.meta.get("stack_trace")
 
 
 TAKEN = (
