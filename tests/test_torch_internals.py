@@ -421,6 +421,14 @@ def test_custom_op_without_derivative():
     assert not torch_internals.custom_op_without_derivative(aten.sin.default)
 
 
+def test_keeping_versions():
+    x, y = torch.ones(2), torch.ones(2)
+    torch_internals.keeping_versions(lambda x, y: (x.add_(1), y.add_(1)), (0,))(x, y)
+
+    assert (0, 1) == (x._version, y._version)
+    assert [2, 2] == x.tolist()
+
+
 def test_every_function_has_a_test():
     """A new function of the door is named in a test of this file."""
     own = [n for n, v in vars(torch_internals).items() if getattr(v, "__module__", "") == torch_internals.__name__]

@@ -384,6 +384,19 @@ def outside_functorch() -> Iterator[None]:
         yield
 
 
+def keeping_versions(function: Callable[..., Any], positions: Sequence[int]) -> Callable[..., Any]:
+    """`function`, with the `_version` of the arguments at `positions` what it was before, as after writes to `.data`.
+
+    Relies on `torch.autograd._unsafe_preserve_version_counter`.
+    """
+
+    def call(*args: Any) -> Any:
+        with torch.autograd._unsafe_preserve_version_counter(tuple(args[i] for i in positions)):
+            return function(*args)
+
+    return call if positions else function
+
+
 def autocast_enabled() -> bool:
     return torch._C._is_any_autocast_enabled()
 

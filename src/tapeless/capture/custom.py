@@ -77,24 +77,27 @@ class CustomCall:
 class _Identity:
     """Passes a value on; its derivative goes to another one."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_tangent: bool) -> None:
         graph = fx.Graph()
         graph.output([graph.placeholder("g")])
-        self.function = CustomFunction(fx.GraphModule({}, graph), (), 1, (0,), (True,), True, "keep_history")
+        backward = fx.GraphModule({}, graph)
+        self.function = CustomFunction(backward, (), 1, (0,), (True,), True, keeps_tangent, "keep_history")
         self.key = next(_KEYS)
         _CALLS[self.key] = self
 
 
-_IDENTITY = _Identity()
+_WRITTEN, _WRITTEN_APART = _Identity(keeps_tangent=False), _Identity(keeps_tangent=True)
 
 
-def keep_history(before: torch.Tensor, tensor: torch.Tensor, hidden: bool) -> None:
+def keep_history(before: torch.Tensor, tensor: torch.Tensor, hidden: bool, apart: bool) -> None:
     """Give `tensor`, overwritten where autograd does not look, the derivative of its copy `before`.
 
-    `hidden` says that even its version did not change, as with `.data`.
+    `hidden` says that even its version did not change, as with `.data`; `apart` that the write went through a detached
+    alias, so that its tangent stayed what it was as well.
     """
+    key = (_WRITTEN_APART if apart else _WRITTEN).key
     with torch.no_grad():
-        (tensor.data if hidden else tensor).copy_(marker([tensor], [before], [], _IDENTITY.key)[0])
+        (tensor.data if hidden else tensor).copy_(marker([tensor], [before], [], key)[0])
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_map_only
 
 from tapeless import torch_internals
-from tapeless.differentiate.activity import carries_tangent
+from tapeless.differentiate.activity import carries_tangent, cut, is_cut
 from tapeless.differentiate.apply import pull_back, result_is_zero
 from tapeless.differentiate.reverse import Joint, reverse
 from tapeless.errors import MissingRule, RuleFailed
@@ -41,7 +41,9 @@ def push_forward(graph: fx.Graph, wrt: Sequence[fx.Node]) -> None:
                 tangents[node] = ir.value(emitter.placeholder(f"{node.name}_t", torch_internals.fresh(ir.value(node))))
         for node in forward:
             if node.op == "call_function" and _has_tangent(node, tangents) and carries_tangent(node):
-                tangents[node] = _step(emitter, node, tangents)
+                before, tangent = len(emitter.emitted), _step(emitter, node, tangents)
+                computed = len(emitter.emitted) > before  # else it is a tangent from elsewhere, with its own history
+                tangents[node] = _severed(emitter, tangent) if computed and is_cut(node) else tangent
         results = [_result(emitter, tangents.get(o)) if isinstance(o, fx.Node) else None for o in outputs]
     graph.output(results)
     graph.eliminate_dead_code()
@@ -56,7 +58,7 @@ def _step(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
         source, index = node.args
         return tangents[source][index]  # type: ignore[index]
     if isinstance(node.target, CustomFunction) and node.target.keeps_history:
-        return _tangent(emitter, node.args[0], tangents)
+        return _kept(emitter, node, tangents)
     if isinstance(node.target, (CustomFunction, Branch)) or node.target is accumulate:
         return _fitted(node, _transposed(emitter, node, tangents))
     op: Any = node.target
@@ -68,6 +70,28 @@ def _step(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
         raise MissingRule(str(op), ir.where(node), "", str(reason)) from reason
     except (RuntimeError, TypeError, AssertionError, ValueError) as problem:
         raise RuleFailed(str(op), ir.where(node), f"in forward mode: {type(problem).__name__}: {problem}") from problem
+
+
+def _kept(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
+    """A write that reverse mode does not see gave the value another number and left its derivative; so its tangent."""
+    written, before = ([_tangent(emitter, given, tangents)] for given in (node.args[0][0], node.args[1][0]))  # type: ignore[index]
+    if node.target.keeps_tangent:  # type: ignore[union-attr]
+        return before
+    if emitter.is_zero(before[0]):
+        return _severed(emitter, written)
+    arguments = ([emitter.defined(written[0])], [emitter.defined(before[0])], [])
+    return emitter.emit(node.target, arguments, {}, [torch_internals.fresh(written[0])])
+
+
+def _severed(emitter: Emitter, tangent: Any) -> Any:
+    """A tangent that was computed under `no_grad`: reverse mode sees a constant."""
+    if isinstance(tangent, (list, tuple)):
+        return type(tangent)(_severed(emitter, element) for element in tangent)
+    if tangent is None or emitter.is_zero(tangent):
+        return tangent
+    found = emitter.emit(torch.ops.aten.alias.default, (tangent,), {}, torch_internals.fresh(tangent))
+    cut(emitter.node(found))
+    return found
 
 
 def _operator_tangent(emitter: Emitter, node: fx.Node, op: OpOverload, tangents: Tangents) -> Any:
@@ -87,7 +111,8 @@ def _tangent(emitter: Emitter, given: Any, tangents: Tangents) -> Any:
         return [_tangent(emitter, element, tangents) for element in given]
     if not isinstance(given, fx.Node) or not ir.is_differentiable_type(ir.value(given)):
         return None
-    return tangents[given] if given in tangents else emitter.zero(ir.value(given))
+    found = tangents.get(given)
+    return emitter.zero(ir.value(given)) if found is None else found
 
 
 def _fitted(node: fx.Node, tangent: Any) -> Any:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from tapeless import torch_internals
 from tapeless.errors import Unsupported
+from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate
 from tapeless.runtime.program import Program
 from tapeless.runtime.signature import Mask
@@ -62,7 +64,17 @@ def run(program: Program, args: list[Any]) -> list[Any]:
 
 def apply(program: Program, variant: Variant, args: list[Any]) -> list[Any]:
     outs = Bridge.apply(program, variant, *args)
-    return [out.tensor if isinstance(out, _Hidden) else out for out in outs[: variant.parts.real_outputs]]
+    real = [out.tensor if isinstance(out, _Hidden) else out for out in outs[: variant.parts.real_outputs]]
+    return _tangents_alone(real, variant) if torch_internals.in_forward_mode() else real
+
+
+def _tangents_alone(outs: list[Any], variant: Variant) -> list[Any]:
+    """Outputs that require no gradient may carry a tangent; autograd gave them a history for its sake."""
+    for i in variant.constant_outputs:
+        if i < len(outs) and isinstance(outs[i], torch.Tensor):
+            primal, tangent = forward_ad.unpack_dual(outs[i])
+            outs[i] = primal.detach() if tangent is None else forward_ad.make_dual(primal.detach(), tangent)
+    return outs
 
 
 class Bridge(torch.autograd.Function):
@@ -78,12 +90,14 @@ class Bridge(torch.autograd.Function):
         parts = variant.parts
         saved = [*(args[i] for i in parts.captured_inputs), *(outs[i] for i in parts.captured_outputs)]
         ctx.save_for_backward(*(v for v in saved if isinstance(v, torch.Tensor)))
+        constant = variant.constant_outputs
         if torch_internals.in_forward_mode():
             ctx.args, ctx.results = args, [_type_of(out, i, variant) for i, out in enumerate(outs)]
+            constant = [i for i in constant if ctx.results[i] is None]
         ctx.numbers = [None if isinstance(v, torch.Tensor) else v for v in saved] if variant.saves_numbers else None
         for i in program.signature.hidden:
             outs[i] = _Hidden(outs[i])
-        ctx.mark_non_differentiable(*(outs[i] for i in variant.constant_outputs if isinstance(outs[i], torch.Tensor)))
+        ctx.mark_non_differentiable(*(outs[i] for i in constant if isinstance(outs[i], torch.Tensor)))
         return tuple(outs)
 
     @staticmethod
@@ -124,8 +138,8 @@ def _tangent(found: Any, kind: tuple[Any, ...] | None) -> Any:
 
 def _type_of(out: Any, index: int, variant: Variant) -> tuple[Any, ...] | None:
     """Shape, dtype and device of an output that carries tangents: autograd insists on a tensor for those."""
-    carries = isinstance(out, torch.Tensor) and index not in variant.constant_outputs
-    return (out.shape, out.dtype, out.device) if carries and index not in variant.signature.hidden else None
+    carries = ir.is_differentiable_type(out) and index not in variant.signature.hidden
+    return (out.shape, out.dtype, out.device) if carries else None
 
 
 def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
