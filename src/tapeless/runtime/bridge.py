@@ -109,7 +109,7 @@ class Bridge(torch.autograd.Function):
             return None, None, *_unexpected(ctx, cotangents, wanted)
         if any(mask[: variant.parts.real_outputs]):
             program.profile.record(mask[: variant.parts.real_outputs])
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or torch_internals.in_forward_mode():
             return None, None, *_differentiable(ctx, mask, wanted, cotangents)
         backward = program.backward(variant, mask, wanted)
         args = backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)])
@@ -124,7 +124,8 @@ class Bridge(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
         given = tuple(isinstance(t, torch.Tensor) for t in tangents[2:])
         args = [*ctx.args, *(t for t in tangents[2:] if isinstance(t, torch.Tensor))]
-        requires_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
+        recording = torch.is_grad_enabled()
+        requires_grad = tuple(recording and isinstance(a, torch.Tensor) and a.requires_grad for a in args)
         found = run(ctx.program.tangent(given, requires_grad), args)
         return tuple(_tangent(t, kind) for t, kind in zip(found, ctx.results, strict=True))
 
@@ -143,9 +144,10 @@ def _type_of(out: Any, index: int, variant: Variant) -> tuple[Any, ...] | None:
 
 
 def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
-    """The backward as a call that autograd records."""
+    """The backward as a call that autograd records, and that carries tangents."""
     available = [*_coerced(cotangents, ctx.variant.formats), *_saved(ctx)]
-    requires_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in available)
+    recording = torch.is_grad_enabled()
+    requires_grad = tuple(recording and isinstance(a, torch.Tensor) and a.requires_grad for a in available)
     backward, derivative = ctx.program.derivative(ctx.variant, mask, wanted, requires_grad)
     with torch_internals.without_autocast():
         return backward.spread(run(derivative, backward.select(available)))
