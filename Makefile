@@ -57,7 +57,7 @@ zoo: $(TEST) ## train one step of many model architectures, compare with eager
 	$(STEADY) $(BIN)/python -m benchmarks.zoo $(ARGS)
 
 force-field: $(FORCE_FIELD) ## train a force field from PyPI, compare with eager at every step
-	OMP_NUM_THREADS=1 $(VENV)-force-field/bin/python -m benchmarks.force_field $(ARGS)
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENV)-force-field/bin/python -m benchmarks.force_field $(ARGS)
 
 clean: ## remove .venv and everything that was built
 	rm -rf $(VENV) $(VENV)-force-field site build .pytest_cache .ruff_cache .hypothesis src/*.egg-info

@@ -79,6 +79,12 @@ def _pull_back_branch(emitter: Emitter, node: fx.Node, branch: Branch, g: Any, a
         yield operands[i], gradient  # type: ignore[misc]
 
 
+def has_written_rule(node: fx.Node) -> bool:
+    """Does somebody's own formula, rather than torch's, pull cotangents back through `node`?"""
+    rule = rule_of(node.target) if isinstance(node.target, OpOverload) else None
+    return rule is not None and bool(rule.vjps)
+
+
 def _gradients(op: OpOverload, wanted: list[str], values: dict[str, Any]) -> dict[str, Any]:
     """By the written rule where there is one, else by tracing the operator's own derivative."""
     rule = rule_of(op)

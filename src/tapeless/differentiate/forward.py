@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map_only
 from tapeless import torch_internals
 from tapeless.differentiate.activity import carries_tangent, cut, is_cut
 from tapeless.differentiate.apply import pull_back, result_is_zero
+from tapeless.differentiate.decompose import can_decompose, write_out
 from tapeless.differentiate.reverse import Joint, reverse
 from tapeless.errors import MissingRule, RuleFailed
 from tapeless.ir import graph as ir
@@ -95,14 +96,25 @@ def _severed(emitter: Emitter, tangent: Any) -> Any:
 
 
 def _operator_tangent(emitter: Emitter, node: fx.Node, op: OpOverload, tangents: Tangents) -> Any:
-    """By the rule's jvp, written or derived; else by transposing its vjp."""
+    """By the rule's jvp, written or derived; else by a decomposition; else by transposing its vjp."""
     rule = rule_of(op)
     if rule is None or rule.jvp is None:
-        return _transposed(emitter, node, tangents)
+        decomposes = can_decompose(node, "forward")
+        return (_decomposed if decomposes else _transposed)(emitter, node, tangents)
     arguments = named_arguments(op, node.args, node.kwargs)
     values = {name: tree_map_only(fx.Node, ir.value, given) for name, given in arguments.items()}
     known = {name: _tangent(emitter, given, tangents) for name, given in arguments.items()}
     return rule.jvp({**values, "out": ir.value(node)}, {n: t for n, t in known.items() if t is not None})
+
+
+def _decomposed(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
+    """The tangent of what the operator decomposes into."""
+    written, results = write_out(emitter, node, "forward")
+    for step in written:
+        if _has_tangent(step, tangents) and carries_tangent(step):
+            tangents[step] = _step(emitter, step, tangents)
+    moved = [None if result is None else _tangent(emitter, result, tangents) for result in results]
+    return moved[0] if isinstance(ir.value(node), torch.Tensor) else moved
 
 
 def _tangent(emitter: Emitter, given: Any, tangents: Tangents) -> Any:

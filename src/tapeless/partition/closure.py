@@ -1,8 +1,8 @@
 """What a second derivative reads beyond the first.
 
-`values, vectors = eigh(x)`: the gradient of the values reads the vectors, so these are saved. At second order they get a
-cotangent of their own, and its way back through `eigh` reads the values too. Any other temporary lies on the way to an
-output, where everything its derivative reads is saved already; an unused result of an operator with several does not.
+`values, vectors = eigh(x)`: the gradient of the values reads the vectors, so these are saved. At second order they get
+a cotangent of their own, and its way back through `eigh` reads the values too. Any other temporary lies on the way to
+an output, where everything its derivative reads is saved already; an unused result beside a used one does not.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tapeless.rules.traced import Untraceable
 
 def further_captures(joint: Joint, captures: list[fx.Node], is_free: Callable[[fx.Node], bool]) -> set[fx.Node]:
     """The values that the derivatives of captured elements read, were all elements beside them to have cotangents."""
-    sources = {node.args[0] for node in captures if _is_element(node) and ir.is_differentiable_type(ir.value(node))}
-    read = {value for source in sources if source in joint.active for value in _reads(source, joint.active)}  # type: ignore[arg-type]
+    elements = [node for node in captures if _is_element(node) and ir.is_differentiable_type(ir.value(node))]
+    sources = dict.fromkeys(source for node in elements for source in node.all_input_nodes if source in joint.active)
+    stack = [value for source in sources for value in _reads(source, joint.active)]
     found: set[fx.Node] = set()
-    stack = list(read)
     while stack:
         node = stack.pop()
         if is_free(node):
@@ -35,7 +35,7 @@ def further_captures(joint: Joint, captures: list[fx.Node], is_free: Callable[[f
 
 
 def _is_element(node: fx.Node) -> bool:
-    return node.target is operator.getitem and node.args[0].op == "call_function"  # type: ignore[union-attr]
+    return node.target is operator.getitem
 
 
 def _reads(node: fx.Node, active: set[fx.Node]) -> Iterator[fx.Node]:
