@@ -46,12 +46,12 @@ def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]]
 
 def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
     """The captured graph alone; should an input carry a tangent after all, the same with its derivative."""
-    run = compile_graph(inlined(captured.graph))
-    recording = torch.is_grad_enabled()
+    graph, asked, recording = captured.graph, signature(captured), torch.is_grad_enabled()  # not the example inputs
+    run = compile_graph(inlined(graph))
 
     @cache
     def pushing_forward() -> Callable[[list[Any]], list[Any]]:
-        return differentiated(captured, options)
+        return runnable_program(graph, asked, options.variants)
 
     def call(args: list[Any]) -> list[Any]:
         if not torch_internals.in_forward_mode():

@@ -37,11 +37,25 @@ def _(outputs: Any, arguments: Any, saved: Any, key: int) -> list[torch.Tensor]:
     return [torch.empty_like(output) for output in outputs]
 
 
-def _no_gradient(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-    raise AssertionError("the marker of a custom function is never differentiated by autograd")
+def _save(ctx: Any, inputs: Any, output: Any) -> None:
+    outputs, arguments, saved, ctx.key = inputs
+    ctx.counts = len(outputs), len(arguments), len(saved)
+    ctx.save_for_backward(*saved)
 
 
-marker.register_autograd(_no_gradient)
+def _users_backward(ctx: Any, cotangents: list[torch.Tensor]) -> tuple[Any, ...]:
+    """For `torch.autograd.grad` inside the program, which meets the marker while the program is traced."""
+    outputs, arguments, saved = ctx.counts
+    custom = _CALLS[ctx.key].function
+    assert custom is not None
+    # Called, not interpreted: its lines were read under `no_grad`, the gradient that is taken here is not.
+    found = custom.backward(*custom.cotangents(cotangents), *custom.saved(ctx.saved_tensors))
+    gradients = [g for g, keep in zip(found, custom.tensor_arguments, strict=True) if keep]
+    assert arguments == len(gradients)
+    return [None] * outputs, gradients, [None] * saved, None
+
+
+marker.register_autograd(_users_backward, setup_context=_save)
 
 
 class CustomCall:
