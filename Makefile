@@ -13,13 +13,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
+FORCE_FIELD := $(VENV)-force-field/.installed
 
 # The same text, order and numbers on every run; one OpenMP thread a worker.
 STEADY := PYTHONHASHSEED=0 OMP_NUM_THREADS=1
 # Passed on to the command: make test ARGS="-k softmax -x"
 ARGS ?=
 
-.PHONY: help demo test check format accept docs bench coverage-ops zoo clean
+.PHONY: help demo test check format accept docs bench coverage-ops zoo force-field clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -55,8 +56,11 @@ coverage-ops: $(TEST) ## which operators have a rule, checked on OpInfo samples
 zoo: $(TEST) ## train one step of many model architectures, compare with eager
 	$(STEADY) $(BIN)/python -m benchmarks.zoo $(ARGS)
 
+force-field: $(FORCE_FIELD) ## train a force field from PyPI, compare with eager at every step
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENV)-force-field/bin/python -m benchmarks.force_field $(ARGS)
+
 clean: ## remove .venv and everything that was built
-	rm -rf $(VENV) site build .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(VENV)-force-field site build .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with make PYTHON=..." >&2; exit 1; }
@@ -72,4 +76,12 @@ $(DEV): $(TEST)
 
 $(DOCS): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	@touch $@
+
+# A virtualenv of its own, which sees what .venv has: nothing that MACE wants can replace the torch that is tested.
+$(FORCE_FIELD): benchmarks/force_field.txt $(TEST)
+	$(PYTHON) -m venv $(VENV)-force-field
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(VENV)-force-field/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth
+	$(VENV)-force-field/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $<
 	@touch $@

@@ -9,7 +9,7 @@ from torch import nn
 import tapeless
 from comparing import assert_values, seeded
 
-STEPS = 3
+STEPS = 20
 
 
 def mlp(inputs, outputs=1, width=8):
@@ -78,7 +78,83 @@ def maml(model, call, data):
     return (call(apply, adapted, (data["y"],)) - 1).square().mean()
 
 
-PROGRAMS = {"heat": heat, "burgers": burgers, "poisson": poisson, "penalty": gradient_penalty, "maml": maml}
+class Adjoint(torch.autograd.Function):
+    """Euler's method for ẋ = f(x); the backward integrates the adjoint equation ȧ = −(∂f/∂x)ᵀ a back in time."""
+
+    @staticmethod
+    def forward(ctx, x, w, v):
+        states = [x]
+        for _ in range(TIMES):
+            states.append(states[-1] + (states[-1] @ w).tanh() @ v / TIMES)
+        ctx.save_for_backward(w, v, *states)
+        return states[-1]
+
+    @staticmethod
+    def backward(ctx, a):
+        w, v, *states = ctx.saved_tensors
+        w_bar, v_bar = torch.zeros_like(w), torch.zeros_like(v)
+        for x in reversed(states[:-1]):
+            h = (x @ w).tanh()
+            inner = (a @ v.mT) * (1 - h * h) / TIMES
+            w_bar, v_bar = w_bar + x.mT @ inner, v_bar + h.mT @ a / TIMES
+            a = a + inner @ w.mT
+        return a, w_bar, v_bar
+
+
+TIMES = 4
+
+
+def neural_ode(model, call, data):
+    """The gradient by the adjoint method, in a custom function; the loss also asks for the flow's own slope."""
+    end = call(Adjoint.apply, data["x"], model[0].weight.mT, model[2].weight.mT.expand(-1, 2))
+    return (end - data["y"]).square().mean() + gradient(end, data["x"]).square().mean()
+
+
+def neural_ode_by_hand(model, call, data):
+    """The adjoint equation with vector-Jacobian products from `torch.autograd.grad`, as a library would write it."""
+    x, states = data["x"], [data["x"]]
+    for _ in range(TIMES):
+        states.append(states[-1] + call(model, states[-1]) / TIMES)
+    a = states[-1] - data["y"]
+    for state in reversed(states[:-1]):
+        slope = call(model, state)
+        a = a + torch.autograd.grad(slope, state, a.sum(1, keepdim=True) / TIMES, create_graph=True)[0]
+    return a.square().mean() + (states[-1] - x).square().mean()
+
+
+def newton_cg(model, call, data):
+    """Half of g ᵀ H⁻¹ g, by three steps of conjugate gradients on Hessian-vector products"""
+    parameters = [p for p in model.parameters() if p.dim() == 2]
+    value = (call(model, data["x"]) - data["y"]).square().mean()
+    found = torch.autograd.grad(value, parameters, create_graph=True)
+    step, residual = [torch.zeros_like(g) for g in found], [-g for g in found]
+    direction = residual
+    for _ in range(3):
+        image = torch.autograd.grad(found, parameters, direction, create_graph=True)
+        image = [i + d for i, d in zip(image, direction, strict=True)]  # damped
+        length = dot(residual, residual) / dot(direction, image)
+        step = [s + length * d for s, d in zip(step, direction, strict=True)]
+        new = [r - length * i for r, i in zip(residual, image, strict=True)]
+        ratio = dot(new, new) / dot(residual, residual)
+        direction = [n + ratio * d for n, d in zip(new, direction, strict=True)]
+        residual = new
+    return -dot(step, found) / 2 + value
+
+
+def dot(left, right):
+    return sum((a * b).sum() for a, b in zip(left, right, strict=True))
+
+
+PROGRAMS = {
+    "heat": heat,
+    "burgers": burgers,
+    "poisson": poisson,
+    "penalty": gradient_penalty,
+    "maml": maml,
+    "neural ode": neural_ode,
+    "neural ode by hand": neural_ode_by_hand,
+    "newton-cg": newton_cg,
+}
 
 
 def points():
@@ -107,7 +183,7 @@ def train(program, make, loss, steps=STEPS):
         value.backward(inputs=list(model.parameters()))
         optimizer.step()
         losses.append(value)
-    return [*losses, *model.parameters()]
+    return [*losses, *model.parameters()]  # a step that differs shows in the loss of the next
 
 
 def eager(program, model, data):

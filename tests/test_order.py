@@ -64,6 +64,9 @@ FAMILIES = (
     case("einsum", lambda x, y: torch.einsum("bij,bkj->bik", x, y).exp(), N, N),
     case("linalg", lambda x: (torch.linalg.inv(x), x.det(), torch.linalg.solve(x, x.t())), lambda: spd(2)),
     case("cholesky", lambda x: torch.linalg.cholesky(x @ x.t()), lambda: spd(2)),
+    case("factors", lambda x: (torch.linalg.lu(x)[2], torch.linalg.lu(x)[1], torch.linalg.qr(x)[1]), lambda: spd(3)),
+    case("spectra", lambda x: (torch.linalg.eigvalsh(x @ x.t()), torch.linalg.svdvals(x)), lambda: spd(3)),
+    case("one of two statistics", lambda x: (torch.var_mean(x, 1)[1] ** 3, torch.var_mean(x, 0)[0] ** 2), A),
     case("convolution", lambda x, w, b: F.conv2d(x, w, b, padding=1).tanh(), IMAGE, (2, 2, 2, 2), (2,)),
     case("transposed convolution", lambda x, w: F.conv_transpose1d(x, w, stride=2).sin(), (1, 2, 3), (2, 1, 2)),
     case("grouped convolution", lambda x, w: F.conv1d(x, w, groups=2).square(), (1, 2, 4), (4, 1, 2)),
@@ -75,6 +78,7 @@ FAMILIES = (
     case("cross entropy", lambda x: F.cross_entropy(x, CLASSES(), label_smoothing=0.1) ** 2, A),
     case("regression losses", lambda x, y: F.mse_loss(x, y) * F.huber_loss(x, y) + F.smooth_l1_loss(x, y) ** 2, A, A),
     case("binary losses", lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()) ** 2, A, constant(2, 3)),
+    case("margin losses", lambda x: F.multilabel_margin_loss(x.exp(), LABELS) * F.multi_margin_loss(x, CLASSES()), A),
     case("kl divergence", lambda x, y: F.kl_div(x.log_softmax(1), y.softmax(1), reduction="sum"), A, A),
     case("attention", written_out, N, N, N),
     module("rnn cell", lambda: nn.GRUCell(3, 2).double(), A, (2, 2)),
@@ -83,6 +87,7 @@ FAMILIES = (
     case("fourier", lambda x: torch.fft.rfft(x).abs(), (4,)),
 )  # fmt: skip
 INDEX = torch.tensor([[0, 2], [1, 1]])
+LABELS = torch.tensor([[1, 0, -1], [2, -1, -1]])
 
 
 def spd(n):
@@ -325,7 +330,7 @@ def tangents(call, inputs, which):
         return [forward.unpack_dual(t).tangent for t in tensors(call(*duals))]
 
 
-FORWARD = tuple(c for c in FAMILIES if c.name not in ("complex", "fourier", "extremes"))
+FORWARD = tuple(c for c in FAMILIES if c.name not in ("complex", "fourier", "extremes", "margin losses"))
 
 
 @pytest.mark.parametrize("grad", (False, True), ids=("plain", "requires grad"))

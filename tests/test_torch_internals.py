@@ -476,6 +476,26 @@ def test_registered_call_runs_no_kernel():
     assert [] == calls
 
 
+def test_keeping_versions():
+    x, y = torch.ones(2), torch.ones(2)
+    torch_internals.keeping_versions(lambda x, y: (x.add_(1), y.add_(1)), (0,))(x, y)
+
+    assert (0, 1) == (x._version, y._version)
+    assert [2, 2] == x.tolist()
+
+
+def test_as_kernels():
+    """Also tells when torch's decomposition is right and the operator can leave `WRONGLY_DECOMPOSED`."""
+    op = torch.ops.aten.multilabel_margin_loss_forward.default
+    x, target = torch.randn(2, 3), torch.tensor([[1, 0, -1], [2, -1, -1]])
+    decomposed = op.py_kernels[torch._C.DispatchKey.Autograd]
+    with torch_internals.as_kernels(*torch_internals.WRONGLY_DECOMPOSED):
+        assert torch._C.DispatchKey.Autograd not in op.py_kernels
+
+    assert decomposed is op.py_kernels[torch._C.DispatchKey.Autograd]
+    assert not torch.allclose(op(x, target, 1)[0], decomposed(x, target, 1)[0])
+
+
 def test_every_function_has_a_test():
     """A new function of the door is named in a test of this file."""
     own = [n for n, v in vars(torch_internals).items() if getattr(v, "__module__", "") == torch_internals.__name__]

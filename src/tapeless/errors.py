@@ -51,6 +51,23 @@ class MissingRule(TapelessError, NotImplementedError):
 
 
 @dataclass(eq=False)
+class NoDecomposition(TapelessError, NotImplementedError):
+    """An operator was to be decomposed into others, and nobody said how.
+
+    Register a decomposition for this use (docs/decompositions.md, usually one line), or write a derivative rule.
+    """
+
+    op: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"no decomposition of `{self.op}`: {self.reason}\n"
+            "  Register one with `tapeless.rules.decomposition` (docs/decompositions.md) or write a derivative rule."
+        )
+
+
+@dataclass(eq=False)
 class RuleFailed(TapelessError, RuntimeError):
     """A derivative rule raised, or returned something that cannot be the gradient of its argument."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from tapeless.errors import MissingRule, Unsupported
 from tapeless.gradient import Gradient
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
-from tapeless.ir.custom import inline_custom
+from tapeless.ir.custom import inlined
 from tapeless.options import Options
 from tapeless.runtime.derivatives import differentiate_graph
 from tapeless.runtime.signature import Signature
@@ -28,23 +29,37 @@ def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Ca
     """A Dynamo graph → a function with eager's results, aliases, mutations and gradients."""
     try:
         captured = capture(module, inputs)
-        run = (
-            differentiated(captured, options)
-            if captured.needs_gradient
-            else compile_graph(inline_custom(captured.graph), "forward", options.backend)
-        )
+        run = differentiated(captured, options) if captured.needs_gradient else undifferentiated(captured, options)
     except (MissingRule, Unsupported) as problem:
         if options.fallback == "raise":
             raise
         warnings.warn(f"running this graph in eager: {problem}", stacklevel=2)
         return module
     wrapped = captured.convention.wrap(run)
-    return lambda *args: wrapped(list(args))
+    return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
 
 def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
     """The captured graph with its derivative, callable under autograd."""
     return runnable_program(captured.graph, signature(captured), options)
+
+
+def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
+    """The captured graph alone; should an input carry a tangent after all, the same with its derivative."""
+    graph, asked, recording = captured.graph, signature(captured), torch.is_grad_enabled()  # not the example inputs
+    run = compile_graph(inlined(graph), "forward", options.backend)
+
+    @cache
+    def pushing_forward() -> Callable[[list[Any]], list[Any]]:
+        return runnable_program(graph, asked, options)
+
+    def call(args: list[Any]) -> list[Any]:
+        if not torch_internals.in_forward_mode():
+            return run(args)
+        with torch.set_grad_enabled(recording):  # a tangent may require a gradient where no input does
+            return pushing_forward()(args)
+
+    return call
 
 
 def signature(captured: Captured) -> Signature:

@@ -163,9 +163,31 @@ def capture_forward(module: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.G
         stack.enter_context(compiled_autograd._disable())
         state = aot_autograd.create_aot_state(stack, function, fakes, descriptions, config, fake_mode, shape_env)
         state.fw_metadata.act_input_indices = active
-        with _forward_only_stage1():
+        with _forward_only_stage1(), as_kernels(*WRONGLY_DECOMPOSED):
             capture = graph_compile.aot_stage1_graph_capture(state, function)
         return capture.graph_module, Convention(state, capture)
+
+
+# Tracing replaces it by a decomposition that takes the padding of `target` for a label: another loss than eager's.
+WRONGLY_DECOMPOSED = (torch.ops.aten.multilabel_margin_loss_forward.default,)
+
+
+@contextlib.contextmanager
+def as_kernels(*ops: Any) -> Iterator[None]:
+    """While it lasts, tracing meets these operators themselves, not what torch decomposes them into.
+
+    Relies on `py_kernels[DispatchKey.Autograd]`, where torch registers such a decomposition.
+    """
+    key = torch._C.DispatchKey.Autograd
+    found = {op: op.py_kernels.pop(key) for op in ops if key in op.py_kernels}
+    for op in found:
+        op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, kernel in found.items():
+            op.py_kernels[key] = kernel
+            op._dispatch_cache.clear()
 
 
 @contextlib.contextmanager
@@ -405,6 +427,19 @@ def outside_functorch() -> Iterator[None]:
         return
     with pyfunctorch.temporarily_clear_interpreter_stack():
         yield
+
+
+def keeping_versions(function: Callable[..., Any], positions: Sequence[int]) -> Callable[..., Any]:
+    """`function`, with the `_version` of the arguments at `positions` what it was before, as after writes to `.data`.
+
+    Relies on `torch.autograd._unsafe_preserve_version_counter`.
+    """
+
+    def call(*args: Any) -> Any:
+        with torch.autograd._unsafe_preserve_version_counter(tuple(args[i] for i in positions)):
+            return function(*args)
+
+    return call if positions else function
 
 
 def autocast_enabled() -> bool:

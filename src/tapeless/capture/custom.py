@@ -37,11 +37,25 @@ def _(outputs: Any, arguments: Any, saved: Any, key: int) -> list[torch.Tensor]:
     return [torch.empty_like(output) for output in outputs]
 
 
-def _no_gradient(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-    raise AssertionError("the marker of a custom function is never differentiated by autograd")
+def _save(ctx: Any, inputs: Any, output: Any) -> None:
+    outputs, arguments, saved, ctx.key = inputs
+    ctx.counts = len(outputs), len(arguments), len(saved)
+    ctx.save_for_backward(*saved)
 
 
-marker.register_autograd(_no_gradient)
+def _users_backward(ctx: Any, cotangents: list[torch.Tensor]) -> tuple[Any, ...]:
+    """For `torch.autograd.grad` inside the program, which meets the marker while the program is traced."""
+    outputs, arguments, saved = ctx.counts
+    custom = _CALLS[ctx.key].function
+    assert custom is not None
+    # Called, not interpreted: its lines were read under `no_grad`, the gradient that is taken here is not.
+    found = custom.backward(*custom.cotangents(cotangents), *custom.saved(ctx.saved_tensors))
+    gradients = [g for g, keep in zip(found, custom.tensor_arguments, strict=True) if keep]
+    assert arguments == len(gradients)
+    return [None] * outputs, gradients, [None] * saved, None
+
+
+marker.register_autograd(_users_backward, setup_context=_save)
 
 
 class CustomCall:
@@ -77,24 +91,27 @@ class CustomCall:
 class _Identity:
     """Passes a value on; its derivative goes to another one."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_tangent: bool) -> None:
         graph = fx.Graph()
         graph.output([graph.placeholder("g")])
-        self.function = CustomFunction(fx.GraphModule({}, graph), (), 1, (0,), (True,), True, "keep_history")
+        backward = fx.GraphModule({}, graph)
+        self.function = CustomFunction(backward, (), 1, (0,), (True,), True, keeps_tangent, "keep_history")
         self.key = next(_KEYS)
         _CALLS[self.key] = self
 
 
-_IDENTITY = _Identity()
+_WRITTEN, _WRITTEN_APART = _Identity(keeps_tangent=False), _Identity(keeps_tangent=True)
 
 
-def keep_history(before: torch.Tensor, tensor: torch.Tensor, hidden: bool) -> None:
+def keep_history(before: torch.Tensor, tensor: torch.Tensor, hidden: bool, apart: bool) -> None:
     """Give `tensor`, overwritten where autograd does not look, the derivative of its copy `before`.
 
-    `hidden` says that even its version did not change, as with `.data`.
+    `hidden` says that even its version did not change, as with `.data`; `apart` that the write went through a detached
+    alias, so that its tangent stayed what it was as well.
     """
+    key = (_WRITTEN_APART if apart else _WRITTEN).key
     with torch.no_grad():
-        (tensor.data if hidden else tensor).copy_(marker([tensor], [before], [], _IDENTITY.key)[0])
+        (tensor.data if hidden else tensor).copy_(marker([tensor], [before], [], key)[0])
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ def _tag(module: fx.GraphModule, enabled: bool) -> None:
     for node in module.graph.nodes:
         if node.target is set_grad_enabled:
             enabled = bool(node.args[0])
-        cut = not enabled or _is_detach(node)
+        cut = not enabled or is_detach(node)
         node.meta["custom"] = {
             **(node.meta.get("custom") or {}),
             "name": node.name,
@@ -63,12 +63,13 @@ def graph_modules(module: fx.GraphModule) -> list[fx.GraphModule]:
 def is_cut_in_dynamo(node: fx.Node) -> bool:
     """May the gradient be cut here? Something that requires none is made of something that does, or a region begins."""
     result = node.meta.get("example_value")
-    if node.target is set_grad_enabled or not isinstance(result, torch.Tensor):
-        return node.target is set_grad_enabled
+    if node.target in (set_grad_enabled, data_attribute) or not isinstance(result, torch.Tensor):
+        return node.target in (set_grad_enabled, data_attribute)
     arguments = [argument.meta.get("example_value") for argument in node.all_input_nodes]
     tracked = any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments)
-    return tracked and not result.requires_grad and ir.is_differentiable_type(result)
+    cut = is_detach(node) or not result.requires_grad  # a detached alias may be written to and require one since
+    return tracked and cut and ir.is_differentiable_type(result)
 
 
-def _is_detach(node: fx.Node) -> bool:
+def is_detach(node: fx.Node) -> bool:
     return node.target in ("detach", "detach_", torch.detach, torch.Tensor.detach, data_attribute)

@@ -19,7 +19,7 @@ from torch import fx
 
 from tapeless import torch_internals
 from tapeless.capture.custom import keep_history
-from tapeless.capture.facts import is_cut_in_dynamo
+from tapeless.capture.facts import is_cut_in_dynamo, is_detach
 from tapeless.ir import graph as ir
 
 Undo = Callable[[], None]
@@ -28,15 +28,22 @@ MAX_NORM, NORM_TYPE = 3, 4  # positions, in the embeddings that shrink the rows 
 
 
 @contextlib.contextmanager
-def histories_kept(module: fx.GraphModule) -> Iterator[None]:
-    """While it lasts, the Dynamo graph of `module` (and of the bodies it calls) says what its unseen writes mean."""
+def histories_kept(module: fx.GraphModule) -> Iterator[tuple[int, ...]]:
+    """While it lasts, the Dynamo graph of `module` (and of the bodies it calls) says what its unseen writes mean.
+
+    Yields the inputs of `module` that are written to without a change of their version.
+    """
     undo: list[Undo] = []
+    versionless: tuple[int, ...] = ()
     try:
         for part in _parts(module):
             undo += _writes_apart(part.graph)
             if undo or any(map(is_cut_in_dynamo, part.graph.nodes)):
-                undo += _write_down(part)
-        yield
+                seen = _Witness(part)
+                seen.watch()
+                undo += _write_down(part.graph, seen)
+                versionless = seen.versionless if part is module else versionless
+        yield versionless
     finally:
         for step in reversed(undo):
             step()
@@ -79,23 +86,21 @@ def _parts(module: fx.GraphModule) -> Iterator[fx.GraphModule]:
             yield from _parts(body)
 
 
-def _write_down(part: fx.GraphModule) -> Iterator[Undo]:
-    seen = _Witness(part)
-    seen.watch()
+def _write_down(graph: fx.Graph, seen: _Witness) -> Iterator[Undo]:
     for node, written in seen.unseen.items():
-        for value, hidden in reversed(written):  # so that the base, which was there first, is written first
-            yield from _keep_history(part.graph, node, value, hidden)
+        for value, how in reversed(written):  # so that the base, which was there first, is written first
+            yield from _keep_history(graph, node, value, how)
     for node, values in seen.detached.items():
         for value in values:
-            yield _detach_after(part.graph, node, value)
+            yield _detach_after(graph, node, value)
 
 
-def _keep_history(graph: fx.Graph, node: fx.Node, value: fx.Node, hidden: bool) -> Iterator[Undo]:
+def _keep_history(graph: fx.Graph, node: fx.Node, value: fx.Node, how: tuple[bool, bool]) -> Iterator[Undo]:
     """`node` writes to `value` unseen: its derivative stays that of a copy made before."""
     with graph.inserting_before(node):
         before = graph.call_method("clone", (value,))
     with graph.inserting_after(node):
-        after = graph.call_function(keep_history, (before, value, hidden))
+        after = graph.call_function(keep_history, (before, value, *how))
     for new in (before, after):
         new.meta = {"stack_trace": node.meta.get("stack_trace"), "custom": {}}
         yield partial(graph.erase_node, new)
@@ -124,16 +129,26 @@ class _Witness(fx.Interpreter):
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module, garbage_collect_values=False)
-        self.unseen: dict[fx.Node, list[tuple[fx.Node, bool]]] = defaultdict(list)
+        self.unseen: dict[fx.Node, list[tuple[fx.Node, tuple[bool, bool]]]] = defaultdict(list)  # hidden, apart
         self.detached: dict[fx.Node, list[fx.Node]] = defaultdict(list)
         self.histories: dict[fx.Node, tuple[Any, int]] = {}  # and versions
         self.sharing: dict[int | None, list[fx.Node]] = defaultdict(list)  # by storage
+        self.apart: set[fx.Node] = set()  # detached aliases, and views of them
+        self.versionless: tuple[int, ...] = ()  # inputs whose memory changed while their version did not
+        self._written: set[int | None] = set()  # storages
 
     def watch(self) -> None:
         examples = [node.meta.get("example_value") for node in ir.inputs(cast(fx.Graph, self.module.graph))]
         mode = torch_internals.fake_mode_of(examples)
         with torch_internals.tracing_on_fakes(), mode, torch_internals.ignoring_fresh_symbols(mode):
-            self.run(*map(_input_like, examples), enable_io_processing=False)
+            inputs = list(map(_input_like, examples))
+            versions = [_version(x) if isinstance(x, torch.Tensor) else None for x in inputs]
+            self.run(*inputs, enable_io_processing=False)
+        self.versionless = tuple(
+            i
+            for i, x in enumerate(inputs)
+            if isinstance(x, torch.Tensor) and versions[i] == _version(x) and _storage(x) in self._written
+        )
 
     def run_node(self, n: fx.Node) -> Any:
         arguments = {a: self.env[a] for a in n.all_input_nodes if isinstance(self.env[a], torch.Tensor)}
@@ -142,15 +157,24 @@ class _Witness(fx.Interpreter):
         for a, t in arguments.items():
             if before[a][1] and not t.requires_grad:
                 self.detached[n].append(a)
-        for storage in {_storage(t) for a, t in arguments.items() if _version(t) != before[a][0]} - {None}:
-            self._note_write(n, storage)
+        changed = {a: _storage(t) for a, t in arguments.items() if _version(t) != before[a][0]}
+        for storage in set(changed.values()) - {None}:
+            self._note_write(n, storage, _written([a for a in changed if changed[a] == storage], n) in self.apart)
         if isinstance(result, torch.Tensor):
             self.histories[n] = _history(result), _version(result)
-            self.sharing[_storage(result)].append(n)
+            self._note_alias(n, _storage(result))
         return result
 
-    def _note_write(self, node: fx.Node, storage: int | None) -> None:
+    def _note_alias(self, node: fx.Node, storage: int | None) -> None:
+        others = self.sharing[storage]
+        of_one = storage is not None and any(a in self.apart and a in others for a in node.all_input_nodes)
+        if is_detach(node) or of_one:
+            self.apart.add(node)
+        others.append(node)
+
+    def _note_write(self, node: fx.Node, storage: int | None, apart: bool) -> None:
         """Whoever shares the memory that was written and still has the history it had, does not know of it."""
+        self._written.add(storage)
         noted: set[int] = set()
         for other in self.sharing[storage]:
             tensor = self.env[other]
@@ -158,7 +182,13 @@ class _Witness(fx.Interpreter):
             self.histories[other] = _history(tensor), _version(tensor)
             if history is not _NONE and history is self.histories[other][0] and id(tensor) not in noted:
                 noted.add(id(tensor))
-                self.unseen[node].append((other, _version(tensor) == version))
+                self.unseen[node].append((other, (_version(tensor) == version, apart)))
+
+
+def _written(changed: list[fx.Node], node: fx.Node) -> fx.Node:
+    """Of the arguments of `node` that share the memory it wrote, the one it was told to write to."""
+    told = (node.kwargs.get("out"), *node.args[:1])
+    return next((a for a in changed if any(a is each for each in told)), changed[0])
 
 
 def _input_like(example: Any) -> Any:

@@ -29,6 +29,7 @@ class Captured:
     graph: fx.Graph
     convention: Convention
     inputs: Sequence[Any]  # the example inputs
+    versionless: tuple[int, ...] = ()  # those that are written to through `.data`: their version stays what it was
 
     @property
     def needs_gradient(self) -> bool:
@@ -57,7 +58,11 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
     """The graph of `module` with no mutation and no aliasing left, and the convention that restores both."""
     _refuse_subclasses(inputs)
     carry_facts(module)
-    with histories_kept(module), marked_custom_functions(module), undifferentiated_control_flow(module):
+    with (
+        histories_kept(module) as versionless,
+        marked_custom_functions(module),
+        undifferentiated_control_flow(module),
+    ):
         traced, convention = torch_internals.capture_forward(module, inputs)
         graph = traced.graph
         keep_constants(graph, traced)
@@ -66,7 +71,7 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
         remove_tokens(graph, convention.tokens)
         resolve_markers(traced)
     name_values(graph, module.graph, convention)
-    return Captured(graph, convention, inputs)
+    return Captured(graph, convention, inputs, versionless)
 
 
 def _refuse_subclasses(inputs: Sequence[Any]) -> None:

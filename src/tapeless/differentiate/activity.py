@@ -40,3 +40,8 @@ def carries_tangent(node: fx.Node) -> bool:
 def is_cut(node: fx.Node) -> bool:
     """Did the user write `.detach()` here, or is this inside a `no_grad` region?"""
     return bool(node.meta.get("custom", {}).get("no_grad"))
+
+
+def cut(node: fx.Node) -> None:
+    """End the derivative here in reverse mode, and only there, as `no_grad` does."""
+    node.meta["custom"] = {**node.meta.get("custom", {}), "no_grad": True}

@@ -106,6 +106,12 @@ def defined_for(emitter: Emitter, argument: fx.Node, gradient: torch.Tensor) -> 
     return emitter.emit(zeros_if_undefined, how, {}, fresh(gradient))
 
 
+def has_written_rule(node: fx.Node) -> bool:
+    """Does somebody's own formula, rather than torch's, pull cotangents back through `node`?"""
+    rule = rule_of(node.target) if isinstance(node.target, OpOverload) else None
+    return rule is not None and bool(rule.vjps)
+
+
 def _gradients(op: OpOverload, wanted: list[str], values: dict[str, Any]) -> dict[str, Any]:
     """By the written rule where there is one, else by tracing the operator's own derivative."""
     rule = rule_of(op)

@@ -13,8 +13,9 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_map_only
 
 from tapeless import torch_internals
-from tapeless.differentiate.activity import carries_tangent
+from tapeless.differentiate.activity import carries_tangent, cut, is_cut
 from tapeless.differentiate.apply import pull_back, result_is_zero
+from tapeless.differentiate.decompose import can_decompose, write_out
 from tapeless.differentiate.reverse import Joint, reverse
 from tapeless.errors import MissingRule, RuleFailed, TapelessError
 from tapeless.ir import graph as ir
@@ -50,7 +51,9 @@ def push(graph: fx.Graph, wrt: Sequence[fx.Node]) -> Joint:
         for node in forward:
             if node.op == "call_function" and _has_tangent(node, tangents) and carries_tangent(node):
                 emitter.origin = node
-                tangents[node] = _step(emitter, node, tangents)
+                before, found = len(emitter.emitted), _step(emitter, node, tangents)
+                computed = len(emitter.emitted) > before  # else it is a tangent from elsewhere, with its own history
+                tangents[node] = _severed(emitter, found) if computed and is_cut(node) else found
         results = [_result(emitter, tangents.get(o)) if isinstance(o, fx.Node) else None for o in outputs]
     later = emitter.emitted | set(given.values())
     return Joint(graph, inputs, outputs, [given.get(node) for node in inputs], results, later, set(graph.nodes))
@@ -92,20 +95,53 @@ def push_through(target: Any, emitter: Emitter, node: fx.Node, tangents: Tangent
 @push_through.register
 def _(custom: CustomFunction, emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
     if custom.keeps_history:
-        return tangent(emitter, node.args[0], tangents)
+        return _kept(emitter, node, tangents)
     return _transposed(emitter, node, tangents)
 
 
 @push_through.register
 def _(op: OpOverload, emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
-    """By the rule's jvp, written or derived; else by transposing its vjp."""
+    """By the rule's jvp, written or derived; else by a decomposition; else by transposing its vjp."""
     rule = rule_of(op)
     if rule is None or rule.jvp is None:
-        return _transposed(emitter, node, tangents)
+        decomposes = can_decompose(node, "forward")
+        return (_decomposed if decomposes else _transposed)(emitter, node, tangents)
     arguments = named_arguments(op, node.args, node.kwargs)
     values = {name: tree_map_only(fx.Node, ir.value, given) for name, given in arguments.items()}
     known = {name: tangent(emitter, given, tangents) for name, given in arguments.items()}
     return rule.jvp({**values, "out": ir.value(node)}, {n: t for n, t in known.items() if t is not None})
+
+
+def _kept(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
+    """A write that reverse mode does not see gave the value another number and left its derivative; so its tangent."""
+    written, before = ([tangent(emitter, given, tangents)] for given in (node.args[0][0], node.args[1][0]))  # type: ignore[index]
+    if node.target.keeps_tangent:  # type: ignore[union-attr]
+        return before
+    if emitter.is_zero(before[0]):
+        return _severed(emitter, written)
+    arguments = ([emitter.defined(written[0])], [emitter.defined(before[0])], [])
+    return emitter.emit(node.target, arguments, {}, [torch_internals.fresh(written[0])])
+
+
+def _severed(emitter: Emitter, moved: Any) -> Any:
+    """A tangent that was computed under `no_grad`: reverse mode sees a constant."""
+    if isinstance(moved, (list, tuple)):
+        return type(moved)(_severed(emitter, element) for element in moved)
+    if moved is None or emitter.is_zero(moved):
+        return moved
+    found = emitter.emit(torch.ops.aten.alias.default, (moved,), {}, torch_internals.fresh(moved))
+    cut(emitter.node(found))
+    return found
+
+
+def _decomposed(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
+    """The tangent of what the operator decomposes into."""
+    written, results = write_out(emitter, node, "forward")
+    for step in written:
+        if _has_tangent(step, tangents) and carries_tangent(step):
+            tangents[step] = _step(emitter, step, tangents)
+    moved = [None if result is None else tangent(emitter, result, tangents) for result in results]
+    return moved[0] if isinstance(ir.value(node), torch.Tensor) else moved
 
 
 def tangent(emitter: Emitter, given: Any, tangents: Tangents) -> Any:
@@ -114,7 +150,8 @@ def tangent(emitter: Emitter, given: Any, tangents: Tangents) -> Any:
         return [tangent(emitter, element, tangents) for element in given]
     if not isinstance(given, fx.Node) or not ir.is_differentiable_type(ir.value(given)):
         return None
-    return tangents[given] if given in tangents else emitter.zero(ir.value(given))
+    found = tangents.get(given)
+    return emitter.zero(ir.value(given)) if found is None else found
 
 
 def _fitted(node: fx.Node, tangent: Any) -> Any:
@@ -137,7 +174,7 @@ def _transposed(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
     """A vjp is linear in its cotangent; its transpose, the vjp of the vjp, is the jvp."""
     active = [a for a in node.all_input_nodes if isinstance(tangents.get(a), torch.Tensor)]
     with torch_internals.without_modes():
-        vjp = _SingleVjp(node, active)
+        vjp = SingleVjp(node, active)
         joint = reverse(vjp.graph, vjp.cotangents, [isinstance(g, fx.Node) for g in ir.outputs(vjp.graph)])
     values: dict[fx.Node, Any] = {copy: ir.value(original) for original, copy in vjp.copies.items()}
     values |= {g: emitter.zero(ir.value(g)) for g in vjp.cotangents}
@@ -150,7 +187,7 @@ def _transposed(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
     return [next(found) if ir.is_differentiable_type(v) else None for v in val]
 
 
-def _gradients_in_order(joint: Joint, vjp: _SingleVjp) -> list[fx.Node | None]:
+def _gradients_in_order(joint: Joint, vjp: SingleVjp) -> list[fx.Node | None]:
     by_input = dict(zip(joint.inputs, joint.gradients, strict=True))
     return [by_input[g] for g in vjp.cotangents]
 
@@ -175,7 +212,7 @@ def _called(emitter: Emitter, node: fx.Node, args: Any, kwargs: Any) -> Any:
     return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
-class _SingleVjp:
+class SingleVjp:
     """The vjp of one node as a graph of its own: cotangents in, gradients of `active` out."""
 
     def __init__(self, node: fx.Node, active: list[fx.Node]) -> None:

@@ -11,8 +11,9 @@ import torch
 from torch import fx
 
 from tapeless import torch_internals
-from tapeless.differentiate.activity import active_nodes
-from tapeless.differentiate.apply import pull_back, result_is_zero
+from tapeless.differentiate.activity import active_nodes, carries_derivative
+from tapeless.differentiate.apply import Gradients, has_written_rule, pull_back, result_is_zero
+from tapeless.differentiate.decompose import can_decompose, reverse_use, write_out
 from tapeless.errors import MissingRule
 from tapeless.ir import graph as ir
 from tapeless.ir.custom import CustomFunction
@@ -73,12 +74,33 @@ def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents, 
         return
     with emitter.in_region(_region(node)):
         try:
-            gradients = pull_back(emitter, node, g, active)
+            if not has_written_rule(node) and can_decompose(node, reverse_use(node)):
+                gradients = _pull_back_decomposed(emitter, node, g, active, missing)
+            else:
+                gradients = pull_back(emitter, node, g, active)
         except Untraceable as reason:
             missing.append((node, str(reason)))
             gradients = [(a, emitter.defined(emitter.zero(ir.value(a)))) for a in node.all_input_nodes if a in active]
     for argument, gradient in gradients:
         cotangents[argument] = emitter.accumulate(cotangents.get(argument), gradient, argument)
+
+
+def _pull_back_decomposed(emitter: Emitter, node: fx.Node, g: Any, active: Any, missing: Missing) -> Gradients:
+    """Through what the operator decomposes into, from its last step to its first."""
+    written, results = write_out(emitter, node, reverse_use(node))
+    for step in written:
+        source = next((active[a] for a in step.all_input_nodes if a in active), None)
+        if source is not None and carries_derivative(step):
+            active[step] = source
+    cotangents: Cotangents = {}
+    for index, gradient in g.items() if isinstance(g, dict) else [(0, g)]:
+        result = results[index]
+        if result is not None:
+            cotangents[result] = emitter.accumulate(cotangents.get(result), gradient, result)
+    for step in reversed(written):
+        if step in cotangents:
+            _step(emitter, step, active, cotangents, missing)
+    return [(node, gradient) for node, gradient in cotangents.items() if node in active]
 
 
 def _region(node: fx.Node) -> ir.Region:

@@ -27,6 +27,7 @@ class CustomFunction:
     passed: tuple[int, ...]
     tensor_arguments: tuple[bool, ...]
     keeps_history: bool = False  # a write that reverse mode does not see: forward mode does
+    keeps_tangent: bool = False  # such a write through `.detach()` or `.data`, which forward mode does not see either
     __name__: str = "custom_function"
 
     def __call__(self, outputs: Any, arguments: Any, saved: Any) -> Any:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
+from tapeless.differentiate.activity import active_nodes
 from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.ir.narrow import narrow
+from tapeless.partition.closure import further_captures
 from tapeless.partition.rederive import copy_small_views, rederived
 
 aten = torch.ops.aten
@@ -57,6 +59,7 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     backward, captures = _needed(joint, again)
     if copy_small_views(joint, again, captures):
         backward, captures = _needed(joint, again)
+    captures = _in_order(joint, {*captures, *further_captures(joint, captures, again.__contains__)})
     known = {node: i for i, node in reversed(list(enumerate(joint.outputs))) if isinstance(node, fx.Node)}
     position = {node: i for i, node in enumerate(joint.inputs)}
     temporaries = [node for node in captures if node not in known and node not in position]
@@ -66,6 +69,7 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     from_outputs = [node for node in captures if node not in position]
     cotangents = [i for i, g in enumerate(joint.cotangents) if g is not None]
     wanted = [i for i, g in enumerate(joint.gradients) if g is not None]
+    active = active_nodes(joint.graph, [node for node in joint.inputs if node in joint.active])  # copies, too
     arguments = [*(joint.cotangents[i] for i in cotangents), *from_inputs, *from_outputs]
     reverse = copy_nodes([n for n in backward if n in joint.backward], arguments, [joint.gradients[i] for i in wanted])
     return Split(
@@ -76,7 +80,7 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
         captured_inputs=tuple(position[node] for node in from_inputs),
         captured_outputs=tuple(index[node] for node in from_outputs),
         gradient_inputs=tuple(wanted),
-        active_outputs=tuple(isinstance(node, fx.Node) and node in joint.active for node in results),
+        active_outputs=tuple(isinstance(node, fx.Node) and node in active for node in results),
         captures=tuple(ir.inputs(reverse)[len(cotangents) :]),
     )
 
@@ -119,4 +123,8 @@ def _captures(joint: Joint, backward: list[fx.Node]) -> list[fx.Node]:
     read = {a for node in backward for a in node.all_input_nodes if a not in inside}
     read |= {g for g in joint.gradients if g is not None and g not in inside}
     read -= set(joint.cotangents)
-    return [node for node in joint.graph.nodes if node in read]
+    return _in_order(joint, read)
+
+
+def _in_order(joint: Joint, nodes: set[fx.Node]) -> list[fx.Node]:
+    return [node for node in joint.graph.nodes if node in nodes]

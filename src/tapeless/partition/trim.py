@@ -19,13 +19,8 @@ def trim(parts: Split, defined: tuple[bool, ...]) -> Split | None:
     undefined = [k for k, output in enumerate(parts.cotangent_outputs) if not defined[output]]
     backward = specialize(parts.backward, count, undefined)
     captures = ir.inputs(backward)[count:]
-    kept = [k for k, node in enumerate(captures) if node.users]
-    if len(kept) == len(captures):
-        return None
-    for node in captures:
-        if not node.users:
-            backward.erase_node(node)
-    return _with_captures(parts, backward, [parts.capture_keys[k] for k in kept])
+    kept = _kept(parts, captures)
+    return None if len(kept) == len(captures) else _with_captures(parts, backward, kept)
 
 
 def restrict(parts: Split, wrt: tuple[bool, ...]) -> Split:
@@ -37,11 +32,7 @@ def restrict(parts: Split, wrt: tuple[bool, ...]) -> Split:
     backward = specialize(parts.backward, count, (), unwanted, settle=False)
     results = [r for k, r in enumerate(ir.outputs(backward)) if k not in unwanted]
     backward.output_node().args = (results,)
-    kept = [k for k, node in enumerate(ir.inputs(backward)[count:]) if node.users]
-    for node in ir.inputs(backward)[count:]:
-        if not node.users:
-            backward.erase_node(node)
-    fewer = _with_captures(parts, backward, [parts.capture_keys[k] for k in kept])
+    fewer = _with_captures(parts, backward, _kept(parts, ir.inputs(backward)[count:]))
     active = active_nodes(fewer.forward, [n for n, w in zip(ir.inputs(fewer.forward), wrt, strict=True) if w])
     return replace(
         fewer,
@@ -50,8 +41,17 @@ def restrict(parts: Split, wrt: tuple[bool, ...]) -> Split:
     )
 
 
-def _with_captures(parts: Split, backward: fx.Graph, keys: list[tuple[str, int]]) -> Split:
-    """The same forward, returning only the temporaries among `keys`."""
+def _kept(parts: Split, captures: list[fx.Node]) -> list[int]:
+    """The captures that a shorter backward reads still; those that the long one did not read serve second order."""
+    return [k for k, node in enumerate(captures) if node.users or not parts.captures[k].users]
+
+
+def _with_captures(parts: Split, backward: fx.Graph, kept: list[int]) -> Split:
+    """The same forward, returning only the temporaries among the captures `kept`."""
+    for k, node in enumerate(ir.inputs(backward)[len(parts.cotangent_outputs) :]):
+        if k not in kept:
+            backward.erase_node(node)
+    keys = [parts.capture_keys[k] for k in kept]
     results = ir.outputs(parts.forward)
     outputs = [i for kind, i in keys if kind == "output"]
     temporaries = sorted(i for i in outputs if i >= parts.real_outputs)

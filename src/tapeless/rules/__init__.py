@@ -22,6 +22,11 @@ from tapeless.rules import select as _select
 from tapeless.rules import softmax as _softmax
 from tapeless.rules import special as _special
 from tapeless.rules import spectral as _spectral
+from tapeless.rules.decompositions import decomposition as decomposition
+from tapeless.rules.decompositions import get_provider as get_provider
+from tapeless.rules.decompositions import has_decomposition as has_decomposition
+from tapeless.rules.decompositions import run_decomposition as run_decomposition
+from tapeless.rules.decompositions import set_provider as set_provider
 from tapeless.rules.registry import bilinear as bilinear
 from tapeless.rules.registry import jvp as jvp
 from tapeless.rules.registry import linear as linear

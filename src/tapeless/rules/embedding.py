@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tapeless.rules.decompositions import decomposition
 from tapeless.rules.registry import jvp, linear, vjp
 
 aten = torch.ops.aten
@@ -70,6 +71,23 @@ def embedding_bag_jvp(
 def _at_largest(rows, bag_size, maximum_indices):
     """What a bag's largest elements stand for; 0 of an empty bag."""
     return where((bag_size == 0).unsqueeze(1), 0, rows.gather(0, maximum_indices.clamp(min=0)))
+
+
+@decomposition(aten._embedding_bag_forward_only.default)
+def embedding_bag_forward_only(
+    weight,
+    indices,
+    offsets,
+    scale_grad_by_freq,
+    mode,
+    sparse,
+    per_sample_weights,
+    include_last_offset,
+    padding_idx,
+):
+    """What eager calls where no gradient is wanted; a tangent may be there all the same."""
+    how = (scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
+    return aten._embedding_bag(weight, indices, offsets, *how)
 
 
 @vjp(aten._embedding_bag_backward.default, wrt=("grad", "per_sample_weights"), linear_in="grad")

@@ -295,6 +295,13 @@ def _rule(op: OpOverload, form: str) -> Rule:
     return rule
 
 
+def declared_formula(op: OpOverload, function: Function) -> Formula:
+    """A function of arguments of `op`, checked against its schema."""
+    names = _reads(op, function)
+    _check_names(op, names)
+    return Formula(function, (), names)
+
+
 def _add_formula(rule: Rule, function: Function, wrt: Names) -> None:
     _check_names(rule.op, wrt)
     formula = Formula(function, wrt, _parameters(rule.op, function))

@@ -115,7 +115,8 @@ def _reuse_result(op: OpOverload, leaves: Any, spec: Any, positions: list[int], 
         node.replace_all_uses_with(placeholders[results[0]])
         return
     for item in list(node.users):
-        item.replace_all_uses_with(placeholders[results[item.args[1]]])
+        if (position := results[item.args[1]]) in placeholders:  # a result that was masked out is None, and not there
+            item.replace_all_uses_with(placeholders[position])
 
 
 def _like(tree: Any, flat: Any) -> Any:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from tapeless import torch_internals
 from tapeless.errors import Unsupported
+from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate
 from tapeless.runtime.program import Program
 from tapeless.runtime.signature import Mask
@@ -62,7 +64,17 @@ def run(program: Program, args: list[Any]) -> list[Any]:
 
 def apply(program: Program, variant: Variant, args: list[Any]) -> list[Any]:
     outs = Bridge.apply(program, variant, *args)
-    return [out.tensor if isinstance(out, _Hidden) else out for out in outs[: variant.parts.real_outputs]]
+    real = [out.tensor if isinstance(out, _Hidden) else out for out in outs[: variant.parts.real_outputs]]
+    return _tangents_alone(real, variant) if torch_internals.in_forward_mode() else real
+
+
+def _tangents_alone(outs: list[Any], variant: Variant) -> list[Any]:
+    """Outputs that require no gradient may carry a tangent; autograd gave them a history for its sake."""
+    for i in variant.constant_outputs:
+        if i < len(outs) and isinstance(outs[i], torch.Tensor):
+            primal, tangent = forward_ad.unpack_dual(outs[i])
+            outs[i] = primal.detach() if tangent is None else forward_ad.make_dual(primal.detach(), tangent)
+    return outs
 
 
 class Bridge(torch.autograd.Function):
@@ -78,12 +90,14 @@ class Bridge(torch.autograd.Function):
         parts = variant.parts
         saved = [*(args[i] for i in parts.captured_inputs), *(outs[i] for i in parts.captured_outputs)]
         ctx.save_for_backward(*(v for v in saved if isinstance(v, torch.Tensor)))
+        constant = variant.constant_outputs
         if torch_internals.in_forward_mode():
             ctx.args, ctx.results = args, [_type_of(out, i, variant) for i, out in enumerate(outs)]
+            constant = [i for i in constant if ctx.results[i] is None]
         ctx.numbers = [None if isinstance(v, torch.Tensor) else v for v in saved] if variant.saves_numbers else None
         for i in program.signature.hidden:
             outs[i] = _Hidden(outs[i])
-        ctx.mark_non_differentiable(*(outs[i] for i in variant.constant_outputs if isinstance(outs[i], torch.Tensor)))
+        ctx.mark_non_differentiable(*(outs[i] for i in constant if isinstance(outs[i], torch.Tensor)))
         return tuple(outs)
 
     @staticmethod
@@ -95,7 +109,7 @@ class Bridge(torch.autograd.Function):
             return None, None, *_unexpected(ctx, cotangents, wanted)
         if any(mask[: variant.parts.real_outputs]):
             program.profile.record(mask[: variant.parts.real_outputs])
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or torch_internals.in_forward_mode():
             return None, None, *_differentiable(ctx, mask, wanted, cotangents)
         backward = program.backward(variant, mask, wanted)
         args = backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)])
@@ -110,7 +124,8 @@ class Bridge(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
         given = tuple(isinstance(t, torch.Tensor) for t in tangents[2:])
         args = [*ctx.args, *(t for t in tangents[2:] if isinstance(t, torch.Tensor))]
-        requires_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
+        recording = torch.is_grad_enabled()
+        requires_grad = tuple(recording and isinstance(a, torch.Tensor) and a.requires_grad for a in args)
         found = run(ctx.program.tangent(given, requires_grad), args)
         return tuple(_tangent(t, kind) for t, kind in zip(found, ctx.results, strict=True))
 
@@ -124,14 +139,15 @@ def _tangent(found: Any, kind: tuple[Any, ...] | None) -> Any:
 
 def _type_of(out: Any, index: int, variant: Variant) -> tuple[Any, ...] | None:
     """Shape, dtype and device of an output that carries tangents: autograd insists on a tensor for those."""
-    carries = isinstance(out, torch.Tensor) and index not in variant.constant_outputs
-    return (out.shape, out.dtype, out.device) if carries and index not in variant.signature.hidden else None
+    carries = ir.is_differentiable_type(out) and index not in variant.signature.hidden
+    return (out.shape, out.dtype, out.device) if carries else None
 
 
 def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
-    """The backward as a call that autograd records."""
+    """The backward as a call that autograd records, and that carries tangents."""
     available = [*_coerced(cotangents, ctx.variant.formats), *_saved(ctx)]
-    requires_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in available)
+    recording = torch.is_grad_enabled()
+    requires_grad = tuple(recording and isinstance(a, torch.Tensor) and a.requires_grad for a in available)
     backward, derivative = ctx.program.derivative(ctx.variant, mask, wanted, requires_grad)
     with torch_internals.without_autocast():
         return backward.spread(run(derivative, backward.select(available)))

@@ -24,6 +24,7 @@ from tapeless.ir.copying import copy_graph
 from tapeless.ir.custom import CustomFunction
 from tapeless.partition.split import Split, split
 from tapeless.partition.trim import restrict
+from tapeless.rules.decompositions import changes
 from tapeless.runtime.signature import Signature
 
 MOST = 64  # derivatives kept
@@ -51,7 +52,8 @@ class Derivatives:
     def _find(self, graph: fx.Graph, signature: Signature) -> Split:
         if not _is_plain(graph):
             return self._differentiate(graph, signature)
-        key = hashlib.sha256(f"{text.function(graph, 'f')}{signature}".encode()).hexdigest()
+        asked = f"{text.function(graph, 'f')}{signature}{changes()}"
+        key = hashlib.sha256(asked.encode()).hexdigest()
         with self.lock:
             if key in self.known:
                 self.reused += 1

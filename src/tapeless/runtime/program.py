@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import fx
 
+from tapeless.differentiate.activity import active_nodes
 from tapeless.differentiate.forward import push_forward
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph
@@ -106,7 +107,8 @@ class Program:
         def build() -> Program:
             graph = copy_graph(self.whole.parts.forward)
             push_forward(graph, [node for node, has in zip(ir.inputs(graph), given, strict=True) if has])
-            flags = tuple(ir.is_tensor(output) for output in ir.outputs(graph))
+            active = active_nodes(graph, [n for n, r in zip(ir.inputs(graph), requires_grad, strict=True) if r])
+            flags = tuple(output in active for output in ir.outputs(graph))
             return Program(graph, Signature(requires_grad, flags), self.options)
 
         return self._tangents.find((given, requires_grad), build)
