@@ -7,7 +7,8 @@ gradients flow back into the temporaries, and that is all it takes for derivativ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,10 +50,17 @@ class _Replay:
                 "an input was modified in place between a forward and a backward that asks for more gradients than the "
                 "last ones did; modify a copy, or call backward first"
             )
-        with torch.random.fork_rng(devices=[], enabled=self.random_state is not None):
-            if self.random_state is not None:
-                torch.set_rng_state(self.random_state)
+        with _random_numbers_of(self.random_state):
             return apply(program, program.whole, list(self.args))
+
+
+@contextlib.contextmanager
+def _random_numbers_of(state: torch.Tensor | None) -> Iterator[None]:
+    """Draw the numbers that were drawn from `state` once more; afterwards everything is as before."""
+    with torch.random.fork_rng(devices=[], enabled=state is not None):
+        if state is not None:
+            torch.set_rng_state(state)
+        yield
 
 
 def run(program: Program, args: list[Any]) -> list[Any]:
@@ -74,6 +82,8 @@ class Bridge(torch.autograd.Function):
         ctx.program, ctx.variant = program, variant
         trimmed = variant is not program.whole
         ctx.replay = _Replay.of(args, program.random, program.signature.mutated) if trimmed else None
+        if torch_internals.in_forward_mode():
+            ctx.random_state = torch.get_rng_state() if program.random else None
         outs = variant.forward(list(args))
         parts = variant.parts
         saved = [*(args[i] for i in parts.captured_inputs), *(outs[i] for i in parts.captured_outputs)]
@@ -111,7 +121,8 @@ class Bridge(torch.autograd.Function):
         given = tuple(isinstance(t, torch.Tensor) for t in tangents[2:])
         args = [*ctx.args, *(t for t in tangents[2:] if isinstance(t, torch.Tensor))]
         requires_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
-        found = run(ctx.program.tangent(given, requires_grad), args)
+        with _random_numbers_of(ctx.random_state):  # the tangent program draws those of the forward again
+            found = run(ctx.program.tangent(given, requires_grad), args)
         return tuple(_tangent(t, kind) for t, kind in zip(found, ctx.results, strict=True))
 
 
