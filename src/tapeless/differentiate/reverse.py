@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from tapeless import torch_internals
-from tapeless.differentiate.activity import active_nodes
+from tapeless.differentiate.activity import active_nodes, carries_derivative
 from tapeless.differentiate.apply import pull_back, result_is_zero
 from tapeless.errors import MissingRule
 from tapeless.ir import graph as ir
@@ -58,8 +58,22 @@ def reverse(graph: fx.Graph, wrt: Sequence[fx.Node], differentiable: Sequence[bo
                 _step(emitter, node, active, cotangents, missing)
         _report(missing, active)
         gradients = [_gradient(emitter, cotangents.get(node)) if node in wrt else None for node in inputs]
-    backward = emitter.emitted | {g for g in placeholders if g is not None}
-    return Joint(graph, inputs, outputs, placeholders, gradients, backward, set(active))
+    backward = _with_readers(graph, emitter.emitted | {g for g in placeholders if g is not None})
+    return Joint(graph, inputs, outputs, placeholders, gradients, backward, _with_elements(graph, active))
+
+
+def _with_elements(graph: fx.Graph, active: Any) -> set[fx.Node]:
+    """`active` with the elements of active tuples that no part of the program read, but a rule did."""
+    items = graph.find_nodes(op="call_function", target=operator.getitem)
+    return {*active, *(item for item in items if item.args[0] in active and carries_derivative(item))}
+
+
+def _with_readers(graph: fx.Graph, backward: set[fx.Node]) -> set[fx.Node]:
+    """`backward` with the symbolic sizes that are read off a cotangent, for want of another tensor of that size."""
+    for node in graph.nodes:
+        if any(argument in backward for argument in node.all_input_nodes):
+            backward.add(node)
+    return backward
 
 
 def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents, missing: Missing) -> None:
