@@ -73,6 +73,7 @@ class Row:
 
 
 MOST_PROBLEMS = 6
+EAGER_IS_WRONG = "eager's tangent is not the transpose of its own gradient; this one is"
 
 
 def entry_name(entry: Any) -> str:
@@ -89,7 +90,9 @@ def check(entry: Any, job: Job) -> Row:
     for index, call in enumerate(calls(entry, getattr(torch, job.dtype))):
         if job.first is not None and index >= job.first:
             break
-        Sample(row, index, call).check(index < job.further, index < job.dynamo)
+        sample = Sample(row, index, call)
+        if sample.check(index < job.dynamo) and index < job.further:
+            Sample(row, index, on_its_domain(entry, call)).check_further()
     row.seconds = round(time.perf_counter() - start, 2)
     return row
 
@@ -100,6 +103,14 @@ def calls(entry: Any, dtype: torch.dtype) -> Iterator[Call]:
         yield Call(function, (sample.input, *sample.args), sample.kwargs)
 
 
+def on_its_domain(entry: Any, call: Call) -> Call:
+    """The call as OpInfo itself has it for derivatives: of a symmetric or triangular matrix, where it must be one."""
+    wrapper = entry.gradcheck_wrapper
+    if wrapper is type(entry).__dataclass_fields__["gradcheck_wrapper"].default:
+        return call
+    return call.by(lambda *args, **kwargs: wrapper(call.function, *args, **kwargs))
+
+
 @dataclass(frozen=True)
 class Sample:
     """One call, whose results are entered into a row."""
@@ -108,41 +119,46 @@ class Sample:
     index: int
     call: Call
 
-    def check(self, further: bool, dynamo: bool) -> None:
+    def check(self, dynamo: bool) -> bool:
+        """Outputs and gradients. False if eager has none, or others."""
         expected = attempt(derivatives.first, self.call)
         if expected is None or not any(t is not None and t.requires_grad for t in expected):
-            return  # eager itself has no gradient to give
+            return False
         try:
             program = Direct(self.call.function, *self.call.fresh())
         except Exception as problem:
             self._count("first", self._through_dynamo(expected) and brief(problem))
-            return
+            return False
         self.row.operators |= program.operators()
         differs = self._difference(derivatives.first, program, expected)
         if dynamo or differs:
             differs = self._through_dynamo(expected)
         self._count("first", differs)
-        if further and not differs:
-            self._second(program)
-            self._forward(program, expected)
+        return not differs
 
-    def _second(self, program: Direct) -> None:
+    def check_further(self) -> None:
+        """Second order and forward mode."""
+        first, program = derivatives.first(self.call), Direct(self.call.function, *self.call.fresh())
         expected = attempt(derivatives.second, self.call)
         if expected is not None:
-            self._count("second", self._difference(derivatives.second, program, expected, none_is_zero=True))
-
-    def _forward(self, program: Direct, first: derivatives.Values) -> None:
+            self._count("second", self._difference(derivatives.second, program, expected))
         expected = attempt(derivatives.forward, self.call)
-        if expected is not None:
-            self._count("forward", self._difference(derivatives.forward, program, expected, none_is_zero=True))
+        if expected is None:
+            self._count("beyond", self._not_transposed(program, first))
             return
+        differs = self._difference(derivatives.forward, program, expected)
+        if differs and self._not_transposed(self.call.function, first) and not self._not_transposed(program, first):
+            differs = EAGER_IS_WRONG
+        self._count("forward", differs)
+
+    def _not_transposed(self, function: Callable[..., Any], first: derivatives.Values) -> str:
+        """What is wrong with the tangents of `function`, if they are not the transpose of eager's gradients."""
         try:
-            tangents = derivatives.forward(self.call.by(program))
+            tangents = derivatives.forward(self.call.by(function))
             derivatives.close(*derivatives.pairing(self.call, tangents, first[len(tangents) :]))
         except Exception as problem:
-            self._count("beyond", brief(problem))
-        else:
-            self._count("beyond", "")
+            return brief(problem)
+        return ""
 
     def _through_dynamo(self, expected: derivatives.Values) -> str:
         """What differs where a user would see it."""
@@ -160,12 +176,10 @@ class Sample:
         self.row.left_to_eager += not graphs
         return differs
 
-    def _difference(
-        self, kind: Any, function: Callable[..., Any], expected: derivatives.Values, none_is_zero: bool = False
-    ) -> str:
+    def _difference(self, kind: Any, function: Callable[..., Any], expected: derivatives.Values) -> str:
         """The first thing that differs from eager, or an empty string."""
         try:
-            derivatives.same(expected, kind(self.call.by(function)), none_is_zero)
+            derivatives.same(expected, kind(self.call.by(function)), none_is_zero=kind is not derivatives.first)
         except Exception as problem:
             return brief(problem)
         return ""
