@@ -25,6 +25,7 @@ FOUND = {
     "random numbers in forward mode": (lambda x: x * torch.rand_like(x), leaf(3)),
     "an unused result that the rule reads": (lambda x: torch.linalg.qr(x)[1], leaf(3, 4)),
     "only the eigenvectors' squares": (lambda x: torch.linalg.eigh(x @ x.mT)[1].square(), leaf(3, 3)),
+    "a tangent laid out as its output": (lambda x: torch.linalg.svd(x, full_matrices=False)[2].mT, leaf(3, 4)),
     "a norm of zero": (lambda x: torch.linalg.vector_norm(x - x, 3), leaf(3)),
     "a distance of zero": (lambda x: torch.dist(x, x, 3), leaf(3)),
     "the permutation of a factorization": (lambda x: torch.linalg.lu_factor(x)[0], leaf(3, 3)),

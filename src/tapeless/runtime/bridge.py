@@ -126,17 +126,36 @@ class Bridge(torch.autograd.Function):
         return tuple(_tangent(t, kind) for t, kind in zip(found, ctx.results, strict=True))
 
 
-def _tangent(found: Any, kind: tuple[Any, ...] | None) -> Any:
+@dataclass(frozen=True)
+class _Type:
+    """What autograd asks of the tangent of an output: it may take views of both, so their layouts agree."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    def empty(self) -> torch.Tensor:
+        if 0 in self.stride:
+            return torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+
+
+def _tangent(found: Any, kind: _Type | None) -> Any:
     """None for an output that carries no tangent, a tensor for one that does."""
-    if kind is None or found is not None:
-        return None if kind is None else found
-    return torch.zeros(kind[0], dtype=kind[1], device=kind[2])
+    if kind is None:
+        return None
+    if found is None:
+        return kind.empty().zero_()
+    return found if found.stride() == kind.stride else kind.empty().copy_(found)
 
 
-def _type_of(out: Any, index: int, variant: Variant) -> tuple[Any, ...] | None:
-    """Shape, dtype and device of an output that carries tangents: autograd insists on a tensor for those."""
+def _type_of(out: Any, index: int, variant: Variant) -> _Type | None:
+    """The type of an output that carries tangents: autograd insists on a tensor for those."""
     carries = isinstance(out, torch.Tensor) and index not in variant.constant_outputs
-    return (out.shape, out.dtype, out.device) if carries and index not in variant.signature.hidden else None
+    if not carries or index in variant.signature.hidden:
+        return None
+    return _Type(out.shape, out.stride(), out.dtype, out.device)
 
 
 def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
