@@ -8,7 +8,7 @@ keeps its whole storage alive, so saving its base is never dearer) and what the 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,7 @@ from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.ir.narrow import narrow
+from tapeless.partition.companions import companions
 
 aten = torch.ops.aten
 
@@ -39,6 +40,11 @@ class Split:
     gradient_inputs: tuple[int, ...]
     active_outputs: tuple[bool, ...]  # which outputs of the forward carry a derivative
     captures: tuple[fx.Node, ...]  # the captured values as inputs of the backward
+    companions: tuple[tuple[int, ...], ...]  # for each capture, the captures without which it is not saved
+
+    def with_companions(self, kept: Iterable[int]) -> list[int]:
+        """The captures `kept` and those that have to be saved along with them, in order."""
+        return sorted({j for k in kept for j in (k, *self.companions[k])})
 
     @property
     def capture_keys(self) -> list[tuple[str, int]]:
@@ -50,7 +56,7 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     """Cut the joint graph where the forward ends. Inputs that are `mutated` after the call are saved as copies."""
     _copy_mutated(joint, mutated)
     backward = _backward_nodes(joint)
-    captures = _captures(joint, backward)
+    captures, together = _with_companions(joint, _captures(joint, backward))
     known = {node: i for i, node in reversed(list(enumerate(joint.outputs))) if isinstance(node, fx.Node)}
     position = {node: i for i, node in enumerate(joint.inputs)}
     temporaries = [node for node in captures if node not in known and node not in position]
@@ -60,7 +66,8 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     from_outputs = [node for node in captures if node not in position]
     cotangents = [i for i, g in enumerate(joint.cotangents) if g is not None]
     wanted = [i for i, g in enumerate(joint.gradients) if g is not None]
-    arguments = [*(joint.cotangents[i] for i in cotangents), *from_inputs, *from_outputs]
+    saved = {node: k for k, node in enumerate([*from_inputs, *from_outputs])}
+    arguments = [*(joint.cotangents[i] for i in cotangents), *saved]
     reverse = copy_nodes([n for n in backward if n in joint.backward], arguments, [joint.gradients[i] for i in wanted])
     return Split(
         forward=copy_nodes([n for n in joint.graph.nodes if n not in joint.backward], joint.inputs, results),
@@ -72,6 +79,7 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
         gradient_inputs=tuple(wanted),
         active_outputs=tuple(isinstance(node, fx.Node) and node in joint.active for node in results),
         captures=tuple(ir.inputs(reverse)[len(cotangents) :]),
+        companions=tuple(tuple(saved[other] for other in together[node]) for node in saved),
     )
 
 
@@ -108,6 +116,18 @@ def _captures(joint: Joint, backward: list[fx.Node]) -> list[fx.Node]:
     read |= {g for g in joint.gradients if g is not None and g not in inside}
     read -= set(joint.cotangents)
     return [node for node in joint.graph.nodes if node in read]
+
+
+def _with_companions(joint: Joint, captures: list[fx.Node]) -> tuple[list[fx.Node], dict[fx.Node, list[fx.Node]]]:
+    """Captures and what is to be saved along with each, in program order."""
+    together: dict[fx.Node, list[fx.Node]] = {}
+    waiting = list(captures)
+    while waiting:
+        node = waiting.pop()
+        if node not in together:
+            together[node] = companions(node, joint.active, joint.backward)
+            waiting.extend(together[node])
+    return [node for node in joint.graph.nodes if node in together], together
 
 
 VIEWS = frozenset(

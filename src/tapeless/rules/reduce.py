@@ -307,6 +307,8 @@ def norm_slope(self, p, norm, dim, g=1):
 
 
 def norm_gradient(g, self, p, dim, keepdim, out):
+    if p == 0:
+        return None  # it counts
     dims = [] if dim is None else dim
     g, norm = unreduce(g, self, dims, keepdim), unreduce(out, self, dims, keepdim)
     return norm_slope(self.to(torch.promote_types(self.dtype, out.dtype)), p, norm, dims, g)

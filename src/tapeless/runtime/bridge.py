@@ -164,7 +164,8 @@ def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any
     requires_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in available)
     backward, derivative = ctx.program.derivative(ctx.variant, mask, wanted, requires_grad)
     with torch_internals.without_autocast():
-        return backward.spread(run(derivative, backward.select(available)))
+        found = run(derivative, backward.select(available)) if derivative else backward.run([])
+        return backward.spread(found)
 
 
 def _unexpected(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
