@@ -100,10 +100,14 @@ def close(expected: torch.Tensor, actual: torch.Tensor, tolerance: float | None 
     if (expected.dtype, expected.shape) != (actual.dtype, actual.shape):
         raise AssertionError(f"{_kind(actual)}, in eager {_kind(expected)}")
     tolerance = TOLERANCE.get(expected.dtype, 0.0) if tolerance is None else tolerance
-    expected, actual = expected.detach().resolve_conj(), actual.detach().resolve_conj()
+    expected, actual = _dense(expected), _dense(actual)
     largest = expected[expected.isfinite()].abs().max().item() if expected.isfinite().any() else 0.0
     absolute = tolerance * max(float(largest), 1e-2)
     torch.testing.assert_close(actual, expected, equal_nan=True, rtol=tolerance, atol=absolute)
+
+
+def _dense(t: torch.Tensor) -> torch.Tensor:
+    return t.detach().resolve_conj() if t.layout is torch.strided else t.detach().to_dense()
 
 
 def _zeros_for_none(values: Values, like: Values) -> Values:
