@@ -110,7 +110,7 @@ def _transposed(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
     """A vjp is linear in its cotangent; its transpose, the vjp of the vjp, is the jvp."""
     active = [a for a in node.all_input_nodes if isinstance(tangents.get(a), torch.Tensor)]
     with torch_internals.without_modes():
-        vjp = _SingleVjp(node, active)
+        vjp = SingleVjp(node, active)
         joint = reverse(vjp.graph, vjp.cotangents, [isinstance(g, fx.Node) for g in ir.outputs(vjp.graph)])
     values: dict[fx.Node, Any] = {copy: ir.value(original) for original, copy in vjp.copies.items()}
     values |= {g: emitter.zero(ir.value(g)) for g in vjp.cotangents}
@@ -122,7 +122,7 @@ def _transposed(emitter: Emitter, node: fx.Node, tangents: Tangents) -> Any:
     return [next(found) if ir.is_differentiable_type(v) else None for v in val]
 
 
-def _gradients_in_order(joint: Joint, vjp: _SingleVjp) -> list[fx.Node | None]:
+def _gradients_in_order(joint: Joint, vjp: SingleVjp) -> list[fx.Node | None]:
     by_input = dict(zip(joint.inputs, joint.gradients, strict=True))
     return [by_input[g] for g in vjp.cotangents]
 
@@ -140,7 +140,7 @@ def values_of(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
     return values[node]
 
 
-class _SingleVjp:
+class SingleVjp:
     """The vjp of one node as a graph of its own: cotangents in, gradients of `active` out."""
 
     def __init__(self, node: fx.Node, active: list[fx.Node]) -> None:

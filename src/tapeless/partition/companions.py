@@ -10,11 +10,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection
 
-import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
+from tapeless import torch_internals
+from tapeless.differentiate.forward import SingleVjp
 from tapeless.ir import graph as ir
 from tapeless.rules.registry import is_nondifferentiable, named_arguments, rule_of
 
@@ -25,7 +26,7 @@ def companions(captured: fx.Node, active: Collection[fx.Node], backward: Collect
         return []
     if all(_is_inert(captured, user) for user in captured.users if user in backward):
         return []
-    return _reads(captured.args[0])  # type: ignore[arg-type]
+    return _reads(captured.args[0], active)  # type: ignore[arg-type]
 
 
 def _is_inert(value: fx.Node, user: fx.Node) -> bool:
@@ -38,25 +39,21 @@ def _is_inert(value: fx.Node, user: fx.Node) -> bool:
     return rule is not None and all(name in rule.constants for name in holding)
 
 
-def _reads(node: fx.Node) -> list[fx.Node]:
-    """Everything that the rule of a tuple-valued node names, in the graph of that node."""
-    op = node.target
-    rule = rule_of(op) if isinstance(op, OpOverload) else None
-    if rule is None or rule.form == "linear":
-        return []
-    names = {name for formula in rule.vjps.values() for name in formula.reads}
-    given = [value for name, value in named_arguments(op, node.args, node.kwargs).items() if name in names]  # type: ignore[arg-type]
-    arguments = [leaf for leaf in tree_leaves(given) if ir.is_tensor(leaf)]
-    return [*arguments, *(_elements(node) if "out" in names else [])]
-
-
-def _elements(node: fx.Node) -> list[fx.Node]:
-    """The results of a tuple-valued node; those that nobody has asked for so far are made."""
-    known = {user.args[1]: user for user in node.users if user.target is operator.getitem}
-    return [known.get(i) or _element(node, i) for i, v in enumerate(ir.value(node)) if isinstance(v, torch.Tensor)]
+def _reads(node: fx.Node, active: Collection[fx.Node]) -> list[fx.Node]:
+    """What the gradient of a tuple-valued node reads if all its results have cotangents."""
+    with torch_internals.without_modes():
+        vjp = SingleVjp(node, [argument for argument in node.all_input_nodes if argument in active])
+    vjp.graph.eliminate_dead_code()
+    call = vjp.copies[node]
+    arguments = [a for a in node.all_input_nodes if any(user is not call for user in vjp.copies[a].users)]
+    return [*arguments, *(_element(node, int(item.args[1])) for item in call.users)]  # type: ignore[arg-type]
 
 
 def _element(node: fx.Node, index: int) -> fx.Node:
+    """One result of a tuple-valued node; made now if nobody has asked for it so far."""
+    known = next((user for user in node.users if user.target is operator.getitem and user.args[1] == index), None)
+    if known is not None:
+        return known
     with node.graph.inserting_after(node):
         item = node.graph.call_function(operator.getitem, (node, index))
     item.meta = dict(node.meta)

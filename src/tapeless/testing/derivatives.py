@@ -60,9 +60,9 @@ def second(call: Call, used: Mask = ()) -> Values:
     args = call.fresh()
     inputs, roots = _requiring_grad(args), _roots(call.run(*args), used)
     cotangents = [g.requires_grad_() for g in _random(roots, 0)]
-    gradients = _grad(roots, inputs, cotangents, create_graph=True)
-    again = _requiring_grad(gradients)
-    return _grad(again, [*inputs, *cotangents], _random(again, 1))
+    gradients = [g for g in _grad(roots, inputs, cotangents, create_graph=True) if g is not None]
+    again = [(g, v) for g, v in zip(gradients, _random(gradients, 1), strict=True) if g.requires_grad]
+    return _grad([g for g, _ in again], [*inputs, *cotangents], [v for _, v in again])
 
 
 def forward(call: Call) -> Values:
