@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tapeless.coverage.operators import differentiable_operators
-from tapeless.coverage.sweep import PLAN, Results, jobs, sweep
+from tapeless.coverage.sweep import PLAN, Results, jobs, run_jobs
 from tapeless.coverage.table import markdown, summary
 
 
@@ -20,7 +20,7 @@ def run(
         todo = jobs(only, dtypes or PLAN, most)
         if again:
             results.forget((row.name, row.dtype) for row in results.differing())
-        sweep(todo, processes, results)
+        run_jobs(todo, processes, results)
     rows = results.ordered()
     for line in summary(operators, rows):
         print(line)

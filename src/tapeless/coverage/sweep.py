@@ -50,7 +50,7 @@ def _job(name: str, dtype: str, most: int | None) -> Job:
     return Job(name, dtype, first=most)
 
 
-def sweep(todo: list[Job], processes: int, results: Results) -> None:
+def run_jobs(todo: list[Job], processes: int, results: Results) -> None:
     """Do all jobs, except those of which `results` has a row already."""
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     for job in todo:
