@@ -167,6 +167,7 @@ class Failure:
 class Record:
     """What a run met."""
 
+    seeds: list[int] = field(default_factory=list)
     programs: int = 0
     met: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
@@ -175,6 +176,7 @@ class Record:
 def fuzz(seeds: Iterable[int], record: Record, examples: int = BATCH, **shape: Any) -> Iterator[Record]:
     """One Hypothesis run of so many `examples` per seed; the record after each. `shape`: as for `programs`."""
     for seed in seeds:
+        record.seeds.append(seed)
         failure = _run(seed, examples, programs(**shape), record)
         if failure is not None:
             record.failures.append(failure)
@@ -215,6 +217,24 @@ def _run(seed: int, examples: int, drawn: st.SearchStrategy[Program], record: Re
     return None
 
 
+HEAD = """# Random programs compared with eager
+
+Made by `make fuzz`: outputs, gradients under several masks of cotangents, second gradients and tangents.
+
+| seeds | minutes | programs | with second gradients | with tangents | failures | torch |
+|---|---|---|---|---|---|---|
+"""
+
+
+def note(out: Path, minutes: float, record: Record) -> None:
+    """Append what a run met to the table in `out`."""
+    counts = (record.programs, record.met["second gradients"], record.met["tangents"], len(record.failures))
+    seeds = f"{record.seeds[0]}–{record.seeds[-1]}"
+    cells = (seeds, f"{minutes:.0f}", *map(str, counts), torch.__version__)
+    text = out.read_text() if out.exists() else HEAD
+    out.write_text(f"{text}| {' | '.join(cells)} |\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
@@ -223,16 +243,17 @@ def main() -> None:
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    start, record, shown = time.monotonic(), Record(), 0
+    start, record, minutes, shown = time.monotonic(), Record(), 0.0, 0
     for _ in fuzz(itertools.count(given.seed), record):
         minutes = (time.monotonic() - start) / 60
         for failure in record.failures[shown:]:
-            print(f"\n# --- failure {shown + 1} ---\n{failure}", flush=True)
-            shown += 1
+            print(f"\n# --- failure, seed {record.seeds[-1]} ---\n{failure}", flush=True)
+        shown = len(record.failures)
         print(f"{minutes:.1f} min, {record.programs} programs, {shown} failures", file=sys.stderr, flush=True)
         if minutes >= given.minutes:
             break
-    print(dict(record.met))
+    if given.out:
+        note(given.out, minutes, record)
     sys.exit(bool(record.failures))
 
 
