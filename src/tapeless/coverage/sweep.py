@@ -24,7 +24,15 @@ from tapeless.testing.opinfo import Job, Row, entry_names
 
 SECONDS = 900.0  # for one job; more counts as hanging
 FEW = 2  # samples per entry in the dtypes that are only looked at
-PLAN = {"float64": None, "complex128": None, "float32": FEW, "bfloat16": FEW, "float16": FEW, "complex64": FEW}
+LOOK: dict[str, Any] = {"first": FEW, "further": 0, "dynamo": 0}
+PLAN: dict[str, dict[str, Any]] = {
+    "float64": {},
+    "complex128": {"further": 2, "dynamo": 1},
+    "float32": LOOK,
+    "bfloat16": LOOK,
+    "float16": LOOK,
+    "complex64": LOOK,
+}
 
 Key = tuple[str, str]
 
@@ -41,13 +49,12 @@ def jobs(names: Iterable[str] = (), dtypes: Iterable[str] = tuple(PLAN), most: i
 
 def further(dtype: str) -> bool:
     """Are all samples of this dtype checked, and some to second order and in forward mode?"""
-    return PLAN[dtype] is None
+    return PLAN[dtype] is not LOOK
 
 
 def _job(name: str, dtype: str, most: int | None) -> Job:
-    if not further(dtype):
-        return Job(name, dtype, first=PLAN[dtype], further=0, dynamo=0)
-    return Job(name, dtype, first=most)
+    settings: dict[str, Any] = {"first": most, **PLAN[dtype]}
+    return Job(name, dtype, **settings)
 
 
 def run_jobs(todo: list[Job], processes: int, results: Results) -> None:

@@ -110,10 +110,11 @@ sample counts if outputs, gradients and which of them are `None` equal eager's. 
 left out.
 
 The first two samples of an entry go through `torch.compile(backend="tapeless")`; so does any other that would differ.
-The others are captured without Dynamo, which is several times faster and the same compiler from there on. Second order
-(all second derivatives, contracted with random vectors) and forward mode are checked on the first four samples. Where
-eager has no forward mode, ⟨ȳ, ẏ⟩ = ⟨x̄, ẋ⟩ is checked against eager's gradient. In the other dtypes, {FEW} samples per
-entry are looked at, first order only, with the rounding of the dtype.
+The others are captured without Dynamo, which is two to three times faster and the same compiler from there on
+([decision 7](decisions/0007-sweep-without-dynamo.md)). Second order (all second derivatives, contracted with random
+vectors) and forward mode are checked on the first four samples. In complex128 it is one sample through `torch.compile`,
+and two for the further derivatives. Where eager has no forward mode, ⟨ȳ, ẏ⟩ = ⟨x̄, ẋ⟩ is checked against eager's
+gradient. In the other dtypes, {FEW} samples per entry are looked at, first order only, with the rounding of the dtype.
 
 *Written*: its one ATen operator has a formula; *derived*: it is declared linear, bilinear, pointwise or constant, and
 all derivatives follow; *decomposed*: it becomes several operators, each with a rule; *traced*: for at least one
