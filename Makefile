@@ -20,7 +20,7 @@ STEADY := PYTHONHASHSEED=0 OMP_NUM_THREADS=1
 # Passed on to the command: make test ARGS="-k softmax -x"
 ARGS ?=
 
-.PHONY: help demo test check format accept docs bench coverage-ops zoo force-field clean
+.PHONY: help demo test check format accept docs bench coverage-ops fuzz zoo force-field clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -50,8 +50,11 @@ docs: $(DOCS) ## build the documentation into site/
 bench: $(TEST) ## measure against eager and aot_eager; results go to a file
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.run $(ARGS)
 
-coverage-ops: $(TEST) ## which operators have a rule, checked on OpInfo samples
-	$(STEADY) $(BIN)/tapeless coverage --opinfo $(ARGS)
+coverage-ops: $(TEST) ## which operators have a rule, checked on all OpInfo samples; can be stopped and goes on
+	$(STEADY) $(BIN)/tapeless coverage --opinfo --out docs/coverage.md $(ARGS)
+
+fuzz: $(TEST) ## compare random programs with eager; make fuzz ARGS="--minutes 60 --seed 1"
+	$(STEADY) $(BIN)/python -m tapeless.testing.fuzz --out benchmarks/results/fuzz.md $(ARGS)
 
 zoo: $(TEST) ## train one step of many model architectures, compare with eager
 	$(STEADY) $(BIN)/python -m benchmarks.zoo $(ARGS)

@@ -10,7 +10,14 @@ from typer.testing import CliRunner
 import tapeless
 from tapeless import coverage, demo
 from tapeless.cli import app
+from tapeless.coverage import sweep
+from tapeless.coverage.operators import Support
+from tapeless.rules.registry import RULES, pointwise
+from tapeless.testing import opinfo
+from tapeless.testing.opinfo import Job
+from tapeless.testing.samples import opinfo_entries
 
+aten = torch.ops.aten
 PROGRAM = """
 import torch
 
@@ -98,8 +105,9 @@ def test_coverage_counts_every_operator_once():
     operators = coverage.differentiable_operators()
 
     assert len(operators) > 500
-    assert "bilinear" == operators["aten.mm.default"]
-    assert "pointwise" == operators["aten.tanh.default"]
+    assert Support("bilinear", "derived") == operators["aten.mm.default"]
+    assert Support("pointwise", "derived") == operators["aten.tanh.default"]
+    assert Support("vjp", "written") == operators["aten._softmax.default"]
     assert not any("_." in name for name in operators)
 
 
@@ -111,36 +119,46 @@ def test_coverage_writes_a_page(tmp_path):
     assert "### bilinear" in page and "`mm.default`" in page
 
 
-@pytest.mark.slow
 def test_coverage_over_samples_resumes(tmp_path):
     out = tmp_path / "coverage.md"
-    arguments = ("coverage", "--opinfo", "--most", "2", "--processes", "1", "--out", str(out))
+    arguments = ("coverage", "--opinfo", "--dtypes", "float64", "--most", "2", "--processes", "1", "--out", str(out))
     invoke(*arguments, "--only", "sin")
-    rows = json.loads(out.with_suffix(".json").read_text())["rows"]
-    rows[0]["ok"] = rows[0]["samples"] = 100
-    content = {"torch": torch.__version__, "most": 2, "rows": rows}
-    out.with_suffix(".json").write_text(json.dumps(content))
+    store = json.loads(out.with_suffix(".json").read_text())
+    store["rows"][0]["first"] = {"ok": 100, "of": 100}
+    out.with_suffix(".json").write_text(json.dumps(store))
     invoke(*arguments, "--only", "sin,tanh")
 
-    assert "| sin | 100/100 | `aten.sin.default` |" in out.read_text()
-    assert re.search(r"\| tanh \| (\d+)/\1 \| `aten.tanh.default` \|", out.read_text())
+    assert "| sin | derived | 100/100 | 1/1 | 1/1 |  | `sin.default` |" in out.read_text()
+    assert re.search(r"\| tanh \| derived \| (\d+)/\1 \|", out.read_text())
 
 
 def test_a_crash_becomes_a_row(monkeypatch):
-    class Crashing(coverage.Worker):
-        def check(self, name):
+    class Crashing(sweep.Worker):
+        def check(self, job):
             self.process.kill()
-            return super().check(name)
+            return super().check(job)
 
-    monkeypatch.setattr(coverage, "Worker", Crashing)
-    rows = coverage.sweep(1, ["sin"], 1, None)
+    monkeypatch.setattr(sweep, "Worker", Crashing)
+    results = sweep.Results()
+    sweep.run_jobs([Job("sin", "float64")], 1, results)
 
-    assert [("sin", "the process ended with code -9")] == [(row.name, row.problem) for row in rows]
+    assert ["first: the process ended with code -9"] == results.rows["sin", "float64"].problems
 
 
 def test_unknown_entries_are_refused():
     with pytest.raises(SystemExit, match=r"no OpInfo entry.*: frobnicate"):
-        coverage.sweep(1, ["frobnicate"], 1, None)
+        sweep.jobs(["frobnicate"])
+
+
+def test_a_difference_is_counted_and_named(monkeypatch):
+    monkeypatch.setitem(RULES, aten.sinh.default, RULES[aten.sinh.default])
+    RULES.pop(aten.sinh.default)
+    pointwise(aten.sinh.default, lambda out: out)
+    (entry,) = [e for e in opinfo_entries() if e.name == "sinh"]
+    row = opinfo.check(entry, Job("sinh", "float64", first=1))
+
+    assert opinfo.Count(0, 1) == row.first
+    assert row.problems[0].startswith("first[0]: AssertionError: Tensor-likes are not close!")
 
 
 # --- demo -------------------------------------------------------------------------------------------------------------

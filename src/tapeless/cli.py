@@ -56,15 +56,18 @@ def explain(
 @app.command()
 def coverage(
     opinfo: Annotated[bool, typer.Option("--opinfo", help="Check gradients over PyTorch's OpInfo samples.")] = False,
-    most: Annotated[int, typer.Option(help="Samples per OpInfo entry.")] = 8,
+    most: Annotated[int | None, typer.Option(help="Samples per OpInfo entry (default: all).")] = None,
     only: Annotated[str, typer.Option(help="OpInfo entries to check, separated by commas (default: all).")] = "",
+    dtypes: Annotated[str, typer.Option(help="Their dtypes, separated by commas (default: all).")] = "",
+    again: Annotated[bool, typer.Option("--again", help="Check entries that differed once more.")] = False,
     processes: Annotated[int, typer.Option(help="Processes for the OpInfo samples.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Markdown file to write; a JSON file stands beside it.")] = None,
 ) -> None:
     """Which operators have a written rule, a traced one, none; with --opinfo, whether gradients equal eager's."""
     from tapeless import coverage
 
-    coverage.run(opinfo, most, [name for name in only.split(",") if name], processes, out)
+    chosen = [[name for name in given.split(",") if name] for given in (only, dtypes)]
+    coverage.run(opinfo, most, *chosen, again, processes, out)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

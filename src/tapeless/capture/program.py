@@ -17,6 +17,7 @@ from tapeless.capture.effects import keep_constants, remove_tokens
 from tapeless.capture.facts import carry_facts, settle_detaches
 from tapeless.capture.history import histories_kept
 from tapeless.capture.names import name_values
+from tapeless.capture.overwritten import cut_overwritten_views
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.torch_internals import Convention
@@ -67,6 +68,7 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
         graph = traced.graph
         keep_constants(graph, traced)
         settle_detaches(graph, module)
+        cut_overwritten_views(graph)
         resolve_control_flow(graph, traced)
         remove_tokens(graph, convention.tokens)
         resolve_markers(traced)

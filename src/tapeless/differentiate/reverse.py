@@ -59,9 +59,17 @@ def reverse(graph: fx.Graph, wrt: Sequence[fx.Node], differentiable: Sequence[bo
                 _step(emitter, node, active, cotangents, missing)
         _report(missing, active)
         gradients = [_gradient(emitter, cotangents.get(node)) if node in wrt else None for node in inputs]
-    backward = emitter.emitted | {g for g in placeholders if g is not None}
+    backward = _with_readers(graph, emitter.emitted | {g for g in placeholders if g is not None})
     everything = active_nodes(graph, wrt)  # loops have been made to return more since
     return Joint(graph, inputs, outputs, placeholders, gradients, backward, set(everything))
+
+
+def _with_readers(graph: fx.Graph, backward: set[fx.Node]) -> set[fx.Node]:
+    """`backward` with the symbolic sizes that are read off a cotangent, for want of another tensor of that size."""
+    for node in graph.nodes:
+        if any(argument in backward for argument in node.all_input_nodes):
+            backward.add(node)
+    return backward
 
 
 def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents, missing: Missing) -> None:

@@ -5,7 +5,7 @@ Everything the backward reads from the forward is saved, except what it derives 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.ir.narrow import narrow
-from tapeless.partition.closure import further_captures
+from tapeless.partition.companions import companions
 from tapeless.partition.rederive import copy_small_views, rederived
 
 aten = torch.ops.aten
@@ -39,6 +39,11 @@ class Split:
     gradient_inputs: tuple[int, ...]
     active_outputs: tuple[bool, ...]  # which outputs of the forward carry a derivative
     captures: tuple[fx.Node, ...]  # the captured values as inputs of the backward
+    companions: tuple[tuple[int, ...], ...]  # for each capture, the captures without which it is not saved
+
+    def with_companions(self, kept: Iterable[int]) -> list[int]:
+        """The captures `kept` and those that have to be saved along with them, in order."""
+        return sorted({j for k in kept for j in (k, *self.companions[k])})
 
     @property
     def capture_keys(self) -> list[tuple[str, int]]:
@@ -59,7 +64,7 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     backward, captures = _needed(joint, again)
     if copy_small_views(joint, again, captures):
         backward, captures = _needed(joint, again)
-    captures = _in_order(joint, {*captures, *further_captures(joint, captures, again.__contains__)})
+    captures, together = _with_companions(joint, captures, again)
     known = {node: i for i, node in reversed(list(enumerate(joint.outputs))) if isinstance(node, fx.Node)}
     position = {node: i for i, node in enumerate(joint.inputs)}
     temporaries = [node for node in captures if node not in known and node not in position]
@@ -70,7 +75,8 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     cotangents = [i for i, g in enumerate(joint.cotangents) if g is not None]
     wanted = [i for i, g in enumerate(joint.gradients) if g is not None]
     active = active_nodes(joint.graph, [node for node in joint.inputs if node in joint.active])  # copies, too
-    arguments = [*(joint.cotangents[i] for i in cotangents), *from_inputs, *from_outputs]
+    saved = {node: k for k, node in enumerate([*from_inputs, *from_outputs])}
+    arguments = [*(joint.cotangents[i] for i in cotangents), *saved]
     reverse = copy_nodes([n for n in backward if n in joint.backward], arguments, [joint.gradients[i] for i in wanted])
     return Split(
         forward=copy_nodes([n for n in joint.graph.nodes if n not in joint.backward], joint.inputs, results),
@@ -82,6 +88,7 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
         gradient_inputs=tuple(wanted),
         active_outputs=tuple(isinstance(node, fx.Node) and node in active for node in results),
         captures=tuple(ir.inputs(reverse)[len(cotangents) :]),
+        companions=tuple(tuple(saved[other] for other in together[node]) for node in saved),
     )
 
 
@@ -128,3 +135,30 @@ def _captures(joint: Joint, backward: list[fx.Node]) -> list[fx.Node]:
 
 def _in_order(joint: Joint, nodes: set[fx.Node]) -> list[fx.Node]:
     return [node for node in joint.graph.nodes if node in nodes]
+
+
+def _with_companions(
+    joint: Joint, captures: list[fx.Node], again: set[fx.Node]
+) -> tuple[list[fx.Node], dict[fx.Node, list[fx.Node]]]:
+    """Captures and what is to be saved along with each, in program order."""
+    together: dict[fx.Node, list[fx.Node]] = {}
+    waiting = list(captures)
+    while waiting:
+        node = waiting.pop()
+        if node not in together:
+            together[node] = _sources(companions(node, joint.active, joint.backward), again)
+            waiting.extend(together[node])
+    return _in_order(joint, set(together)), together
+
+
+def _sources(nodes: list[fx.Node], again: set[fx.Node]) -> list[fx.Node]:
+    """What has to be saved in order to have `nodes`."""
+    found: dict[fx.Node, None] = {}
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node in again:
+            stack.extend(node.all_input_nodes)
+        else:
+            found[node] = None
+    return list(found)

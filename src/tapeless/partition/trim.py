@@ -18,9 +18,10 @@ def trim(parts: Split, defined: tuple[bool, ...]) -> Split | None:
     count = len(parts.cotangent_outputs)
     undefined = [k for k, output in enumerate(parts.cotangent_outputs) if not defined[output]]
     backward = specialize(parts.backward, count, undefined)
-    captures = ir.inputs(backward)[count:]
-    kept = _kept(parts, captures)
-    return None if len(kept) == len(captures) else _with_captures(parts, backward, kept)
+    kept = _drop_captures(parts, backward)
+    if len(kept) == len(parts.captures):
+        return None
+    return _with_captures(parts, backward, kept)
 
 
 def restrict(parts: Split, wrt: tuple[bool, ...]) -> Split:
@@ -32,7 +33,7 @@ def restrict(parts: Split, wrt: tuple[bool, ...]) -> Split:
     backward = specialize(parts.backward, count, (), unwanted, settle=False)
     results = [r for k, r in enumerate(ir.outputs(backward)) if k not in unwanted]
     backward.output_node().args = (results,)
-    fewer = _with_captures(parts, backward, _kept(parts, ir.inputs(backward)[count:]))
+    fewer = _with_captures(parts, backward, _drop_captures(parts, backward))
     active = active_nodes(fewer.forward, [n for n, w in zip(ir.inputs(fewer.forward), wrt, strict=True) if w])
     return replace(
         fewer,
@@ -41,18 +42,19 @@ def restrict(parts: Split, wrt: tuple[bool, ...]) -> Split:
     )
 
 
-def _kept(parts: Split, captures: list[fx.Node]) -> list[int]:
-    """The captures that a shorter backward reads still; those that the long one did not read serve second order."""
-    return [k for k, node in enumerate(captures) if node.users or not parts.captures[k].users]
+def _drop_captures(parts: Split, backward: fx.Graph) -> list[int]:
+    """Remove from `backward` the captures that nobody needs any more; those that stay."""
+    captures = ir.inputs(backward)[len(parts.cotangent_outputs) :]
+    kept = parts.with_companions(k for k, node in enumerate(captures) if node.users)
+    for k, node in enumerate(captures):
+        if k not in kept:
+            backward.erase_node(node)
+    return kept
 
 
 def _with_captures(parts: Split, backward: fx.Graph, kept: list[int]) -> Split:
     """The same forward, returning only the temporaries among the captures `kept`."""
-    for k, node in enumerate(ir.inputs(backward)[len(parts.cotangent_outputs) :]):
-        if k not in kept:
-            backward.erase_node(node)
-    keys = [parts.capture_keys[k] for k in kept]
-    results = ir.outputs(parts.forward)
+    results, keys = ir.outputs(parts.forward), [parts.capture_keys[k] for k in kept]
     outputs = [i for kind, i in keys if kind == "output"]
     temporaries = sorted(i for i in outputs if i >= parts.real_outputs)
     returned = [*range(parts.real_outputs), *temporaries]
@@ -65,4 +67,5 @@ def _with_captures(parts: Split, backward: fx.Graph, kept: list[int]) -> Split:
         captured_outputs=tuple(position[i] for i in outputs),
         active_outputs=tuple(parts.active_outputs[i] for i in returned),
         captures=tuple(ir.inputs(backward)[len(parts.cotangent_outputs) :]),
+        companions=tuple(tuple(kept.index(j) for j in parts.companions[k]) for k in kept),
     )

@@ -91,12 +91,14 @@ def lu_jvp(A_t, pivot, out):
 
 
 @vjp(aten.lu_unpack.default, wrt="LU_data")
-def lu_unpack(g):
-    return _packed(g[1], g[2])
+def lu_unpack(g, unpack_data):
+    return _packed(g[1], g[2]) if unpack_data else None
 
 
 @jvp(aten.lu_unpack.default)
-def lu_unpack_jvp(LU_data_t):
+def lu_unpack_jvp(LU_data_t, unpack_data):
+    if not unpack_data:
+        return None, None, None
     k = torch.sym_min(LU_data_t.shape[-2], LU_data_t.shape[-1])
     return None, LU_data_t.narrow(-1, 0, k).tril(-1), LU_data_t.narrow(-2, 0, k).triu()
 

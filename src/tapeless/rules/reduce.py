@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from tapeless.rules.helpers import backwards, count, unreduce
+from tapeless.rules.helpers import backwards, count, scaled, unreduce
 from tapeless.rules.registry import jvp, linear, vjp
 
 aten = torch.ops.aten
@@ -286,27 +286,32 @@ def max_all_jvp(self, self_t, out):
 # -- norms ---------------------------------------------------------------------------------------------------------
 
 
-def norm_slope(self, p, norm, dim):
-    """∂‖x‖ₚ/∂x for `norm` with its dims kept: sgn(x) |x|ᵖ⁻¹ / ‖x‖ᵖ⁻¹; 0 where the norm is 0."""
+def norm_slope(self, p, norm, dim, g=1):
+    """g · ∂‖x‖ₚ/∂x for `norm` with its dims kept: sgn(x) |x|ᵖ⁻¹ / ‖x‖ᵖ⁻¹; 0 where the norm is 0.
+
+    Where p > 1 is not 2 it is the factor g / ‖x‖ᵖ⁻¹ that is 0 there, as in eager: so is every g, even if not finite.
+    """
     if p == 0:
         return torch.zeros_like(self)
     if p == 1:
-        return self.sgn()
+        return scaled(self.sgn(), g)
     if p == 2:
-        return (self / norm).masked_fill(norm == 0, 0)
+        return scaled((self / norm).masked_fill(norm == 0, 0), g)
     if math.isinf(p):
         chosen = is_value(self.abs(), norm)
-        return where(chosen, self.sgn() / chosen.sum(dim, keepdim=True), 0)
+        return scaled(where(chosen, self.sgn() / chosen.sum(dim, keepdim=True), 0), g)
     if p < 1:
-        return (self.sgn() * self.abs().pow(p - 1)).masked_fill(self == 0, 0) * norm.pow(1 - p)
+        return scaled((self.sgn() * self.abs().pow(p - 1)).masked_fill(self == 0, 0) * norm.pow(1 - p), g)
     powers = self.sgn() * self.abs().pow(p - 1) if p < 2 else self * self.abs().pow(p - 2)
-    return (powers / norm.pow(p - 1)).masked_fill(norm == 0, 0)
+    return powers * (g / norm.pow(p - 1)).masked_fill(norm == 0, 0)
 
 
 def norm_gradient(g, self, p, dim, keepdim, out):
+    if p == 0:
+        return None  # it counts
     dims = [] if dim is None else dim
     g, norm = unreduce(g, self, dims, keepdim), unreduce(out, self, dims, keepdim)
-    return g * norm_slope(self.to(torch.promote_types(self.dtype, out.dtype)), p, norm, dims)
+    return norm_slope(self.to(torch.promote_types(self.dtype, out.dtype)), p, norm, dims, g)
 
 
 def norm_tangent(self, self_t, p, dim, keepdim, out):
@@ -347,7 +352,7 @@ def norm_dims_jvp(self, self_t, p, dim, keepdim, out):
 
 @vjp(aten.dist.default)
 def dist(g, self, other, p, out):
-    gradient = g * norm_slope(self - other, p, out, [])
+    gradient = norm_slope(self - other, p, out, [], g)
     return gradient, -gradient
 
 

@@ -289,6 +289,15 @@ def segment_reduce(g, data, reduce, lengths, offsets, axis, initial, out):
     )
 
 
+@jvp(aten.segment_reduce.default)
+def segment_reduce_jvp(data, data_t, reduce, lengths, offsets, axis, unsafe, initial, out):
+    """ẏ = Σ wⱼẋⱼ over each segment, where x̄ⱼ = wⱼȳ: each element belongs to one segment."""
+    slope = segment_reduce(torch.ones_like(out), data, reduce, lengths, offsets, axis, initial, out)
+    return aten.segment_reduce(
+        slope * data_t, "sum", lengths=lengths, offsets=offsets, axis=axis, unsafe=unsafe, initial=0
+    )
+
+
 # -- filled --------------------------------------------------------------------------------------------------------
 
 zero(aten.fill.Scalar)

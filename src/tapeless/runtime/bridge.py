@@ -7,7 +7,8 @@ gradients flow back into the temporaries, and that is all it takes for derivativ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,10 +52,17 @@ class _Replay:
                 "an input was modified in place between a forward and a backward that asks for more gradients than the "
                 "last ones did; modify a copy, or call backward first"
             )
-        with torch.random.fork_rng(devices=[], enabled=self.random_state is not None):
-            if self.random_state is not None:
-                torch.set_rng_state(self.random_state)
+        with _random_numbers_of(self.random_state):
             return apply(program, program.whole, list(self.args))
+
+
+@contextlib.contextmanager
+def _random_numbers_of(state: torch.Tensor | None) -> Iterator[None]:
+    """Draw the numbers that were drawn from `state` once more; afterwards everything is as before."""
+    with torch.random.fork_rng(devices=[], enabled=state is not None):
+        if state is not None:
+            torch.set_rng_state(state)
+        yield
 
 
 def run(program: Program, args: list[Any]) -> list[Any]:
@@ -86,6 +94,8 @@ class Bridge(torch.autograd.Function):
         ctx.program, ctx.variant = program, variant
         trimmed = variant is not program.whole
         ctx.replay = _Replay.of(args, program.random, program.signature.mutated) if trimmed else None
+        if torch_internals.in_forward_mode():
+            ctx.random_state = torch.get_rng_state() if program.random else None
         outs = variant.forward(list(args))
         parts = variant.parts
         saved = [*(args[i] for i in parts.captured_inputs), *(outs[i] for i in parts.captured_outputs)]
@@ -126,21 +136,39 @@ class Bridge(torch.autograd.Function):
         args = [*ctx.args, *(t for t in tangents[2:] if isinstance(t, torch.Tensor))]
         recording = torch.is_grad_enabled()
         requires_grad = tuple(recording and isinstance(a, torch.Tensor) and a.requires_grad for a in args)
-        found = run(ctx.program.tangent(given, requires_grad), args)
+        with _random_numbers_of(ctx.random_state):  # the tangent program draws those of the forward again
+            found = run(ctx.program.tangent(given, requires_grad), args)
         return tuple(_tangent(t, kind) for t, kind in zip(found, ctx.results, strict=True))
 
 
-def _tangent(found: Any, kind: tuple[Any, ...] | None) -> Any:
+@dataclass(frozen=True)
+class _Type:
+    """What autograd asks of the tangent of an output: it may take views of both, so their layouts agree."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    def empty(self) -> torch.Tensor:
+        if 0 in self.stride:
+            return torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+
+
+def _tangent(found: Any, kind: _Type | None) -> Any:
     """None for an output that carries no tangent, a tensor for one that does."""
-    if kind is None or found is not None:
-        return None if kind is None else found
-    return torch.zeros(kind[0], dtype=kind[1], device=kind[2])
+    if kind is None:
+        return None
+    if found is None:
+        return kind.empty().zero_()
+    return found if found.stride() == kind.stride else kind.empty().copy_(found)
 
 
-def _type_of(out: Any, index: int, variant: Variant) -> tuple[Any, ...] | None:
-    """Shape, dtype and device of an output that carries tangents: autograd insists on a tensor for those."""
+def _type_of(out: Any, index: int, variant: Variant) -> _Type | None:
+    """The type of an output that carries tangents: autograd insists on a tensor for those."""
     carries = ir.is_differentiable_type(out) and index not in variant.signature.hidden
-    return (out.shape, out.dtype, out.device) if carries else None
+    return _Type(out.shape, out.stride(), out.dtype, out.device) if carries else None
 
 
 def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
@@ -150,7 +178,8 @@ def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any
     requires_grad = tuple(recording and isinstance(a, torch.Tensor) and a.requires_grad for a in available)
     backward, derivative = ctx.program.derivative(ctx.variant, mask, wanted, requires_grad)
     with torch_internals.without_autocast():
-        return backward.spread(run(derivative, backward.select(available)))
+        found = run(derivative, backward.select(available)) if derivative else backward.run([])
+        return backward.spread(found)
 
 
 def _unexpected(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:

@@ -98,7 +98,7 @@ class Program:
         self._trimmed: Recent[Variant | None] = Recent(variants)
         self._backwards: Recent[Backward] = Recent(4 * variants)
         self._tangents: Recent[Program] = Recent(4 * variants)
-        self._derivatives: Recent[tuple[Backward, Program]] = Recent(4 * variants)
+        self._derivatives: Recent[tuple[Backward, Program | None]] = Recent(4 * variants)
         LIVE.add(self)
 
     def tangent(self, given: Mask, requires_grad: Mask) -> Program:
@@ -149,11 +149,18 @@ class Program:
         with self._backwards.lock:
             return list(self._backwards.items())
 
-    def derivative(self, variant: Variant, mask: Mask, wanted: Mask, requires_grad: Mask) -> tuple[Backward, Program]:
-        """The backward as a program of its own, differentiable in those of its inputs that require a gradient."""
+    def derivative(
+        self, variant: Variant, mask: Mask, wanted: Mask, requires_grad: Mask
+    ) -> tuple[Backward, Program | None]:
+        """The backward as a program of its own, differentiable in those of its inputs that require a gradient.
 
-        def build() -> tuple[Backward, Program]:
+        None if it has no inputs: its results are constants.
+        """
+
+        def build() -> tuple[Backward, Program | None]:
             backward = variant.specialized(mask, wanted)
+            if not backward.arguments:
+                return backward, None
             wrt = tuple(requires_grad[i] for i in backward.arguments)
             flags = tuple(ir.is_tensor(output) for output in ir.outputs(backward.graph))
             return backward, Program(backward.graph, Signature(wrt, flags), self.options)

@@ -1,0 +1,108 @@
+"""The fuzzer finds what is wrong, and what it found stays right."""
+
+import itertools
+import random
+
+import pytest
+import torch
+
+from tapeless import rules
+from tapeless.rules.registry import RULES, vjp
+from tapeless.testing.fuzz import KINDS, Record, compare, fuzz
+from tapeless.testing.operations import OPERATIONS
+from tapeless.testing.programs import Builder, Input, Program
+
+aten = torch.ops.aten
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def leaf(*shape, dtype=torch.float64):
+    return torch.randn(shape, dtype=dtype, requires_grad=True)
+
+
+FOUND = {
+    "random numbers in forward mode": (lambda x: x * torch.rand_like(x), leaf(3)),
+    "an unused result that the rule reads": (lambda x: torch.linalg.qr(x)[1], leaf(3, 4)),
+    "only the eigenvectors' squares": (lambda x: torch.linalg.eigh(x @ x.mT)[1].square(), leaf(3, 3)),
+    "a result that is read only at second order": (torch.linalg.svdvals, leaf(3, 4)),
+    "singular values and more": (lambda x: (lambda u, s, v: [s.sum(), u @ v, x])(*torch.linalg.svd(x)), leaf(3, 3)),
+    "overwritten whole": (lambda x, y: (x * 1).copy_(y), leaf(3), leaf(3)),
+    "overwritten in part": (lambda x, y: (x * 1).index_put_((torch.tensor(0),), y.sum()), leaf(3), leaf(3)),
+    "the zeroth power": (lambda x: torch.linalg.matrix_power(x, 0), leaf(3, 3)),
+    "a norm that counts": (lambda x: [torch.linalg.vector_norm(x, 0), x.norm(0)], leaf(3)),
+    "a tangent laid out as its output": (lambda x: torch.linalg.svd(x, full_matrices=False)[2].mT, leaf(3, 4)),
+    "a norm of zero": (lambda x: torch.linalg.vector_norm(x - x, 3), leaf(3)),
+    "a distance of zero": (lambda x: torch.dist(x, x, 3), leaf(3)),
+    "the permutation of a factorization": (lambda x: torch.linalg.lu_factor(x)[0], leaf(3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found_by_the_fuzzer(name):
+    program, *inputs = FOUND[name]
+
+    assert list(KINDS) == compare(program, inputs)
+
+
+def test_sizes_known_from_a_cotangent_alone():
+    """Of second order and with symbolic sizes: nothing that the backward of `rfft` reads is as long as its input."""
+    dynamic = torch.compile(lambda x: torch.fft.rfft(x), backend="tapeless", dynamic=True)
+
+    assert list(KINDS) == compare(torch.fft.rfft, [leaf(3, 5)], compiled=dynamic)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_random_programs(seed):
+    (record,) = fuzz([seed], Record(), examples=30)
+
+    assert [] == list(map(str, record.failures))
+    assert record.programs >= 30
+
+
+def test_a_wrong_rule_is_found(monkeypatch):
+    monkeypatch.setitem(RULES, aten._softmax.default, RULES[aten._softmax.default])
+    RULES.pop(aten._softmax.default)
+    vjp(aten._softmax.default)(lambda g, out: out * g)
+    (record,) = fuzz([0], Record(), families=["linear", "softmax"], lines=2)
+    (failure,) = record.failures
+
+    assert ["softmax"] == [line.expression.partition(".")[2].partition("(")[0] for line in failure.program.lines]
+    assert "gradients" == failure.difference.kind
+
+
+def test_a_failure_is_printed_as_a_program_that_runs():
+    builder = Builder([Input((3, 4)), Input((3, 4), torch.complex128, transposed=True)])
+    builder.add("{a} * {b}", [0, 1])
+    builder.add("torch.aminmax({a}, dim={d})", [2, 0])
+    program = Program(builder.inputs, tuple(builder.lines), ("x2", "x4"), ((True, False),))
+    text = program.text()
+    exec(text, {})
+
+    assert "    x2 = x1 * x0\n    x3, x4 = torch.aminmax(x0, dim=-2)\n    return [x2, x4]\n" in text
+    assert "    torch.randn(4, 3, dtype=torch.complex128).permute(1, 0).requires_grad_(),\n" in text
+
+
+def test_every_family_of_rules_has_operations():
+    families = {module.__name__.rpartition(".")[2] for module in rules.FAMILIES}
+
+    assert families | {"in place"} == set(OPERATIONS)
+
+
+def test_every_operation_fits_some_operands():
+    never = [line for lines in OPERATIONS.values() for line in lines if not _fits(line)]
+
+    assert [] == never
+
+
+def _fits(operation):
+    """Does it run on two tensors of some shape and dtype, in some choice of operands and dims?"""
+    integers = [Input(shape, torch.int64, False) for shape in ((3,), (3, 3), (3, 4))]
+    shapes = ((3, 3), (4, 4), (3, 4), (2, 3, 3), (2, 3, 4), (3,), (4,), (1, 1, 2, 2), (12, 4))
+    for shape, dtype, seed in itertools.product(shapes, (torch.float64, torch.complex128), range(16)):
+        builder = Builder([*[Input(shape, dtype, False)] * 2, *integers, Input(shape, torch.bool, False)])
+        builder.add(operation, random.Random(seed).choices(range(24), k=8))
+        if builder.lines:
+            return True
+    return False
