@@ -14,7 +14,7 @@ from tapeless.errors import NotATensor, NotDependent
 from tapeless.gradient import Gradient
 from tapeless.ir import graph as ir
 from tapeless.options import Options
-from tapeless.pipeline import differentiate_captured, trace
+from tapeless.pipeline import differentiate_captured, prepared, trace
 
 Wrt = int | str | Sequence[int | str] | None
 
@@ -53,7 +53,7 @@ def differentiate(
     chosen = _chosen(given, wrt)
     tracked = {name: _tracked(value, name in chosen) for name, value in given.items()}
     args = tuple(tracked[name] for name in names[: len(examples)])
-    captured = trace(function, args, {name: tracked[name] for name in keywords})
+    captured = prepared(trace(function, args, {name: tracked[name] for name in keywords}), Options())
     arguments = [(name, leaf) for name, value in tracked.items() for leaf in tree_leaves(value) if _is_tensor(leaf)]
     gradient = differentiate_captured(captured, arguments, undefined)
     _check_dependence(gradient, chosen if wrt is not None else {}, tracked, [leaf for _, leaf in arguments])

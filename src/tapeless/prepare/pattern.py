@@ -1,0 +1,181 @@
+"""Patterns that look like the expression they match: `op.permute(op.permute(x, p), q)`.
+
+A pattern is matched against a call's whole schema: arguments by position or keyword, spelled or left out. What a
+pattern does not mention must have its default value in the graph, so no argument is ever dropped unseen.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from torch import fx
+from torch._ops import OpOverload
+
+from tapeless.ir import graph as ir
+
+Bindings = dict[str, Any]
+Kind = Callable[[Any], bool]
+
+COMMUTATIVE = frozenset(["add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "logical_and", "logical_or"])
+
+
+@dataclass(frozen=True)
+class Wild:
+    """Stands for any argument of its kind; the same name twice stands for the same argument."""
+
+    name: str
+    accepts: Kind
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of an ATen operator, any overload."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        shown = [*map(_shown, self.args), *(f"{k}={_shown(v)}" for k, v in self.kwargs.items())]
+        return f"{self.name}({', '.join(shown)})"
+
+
+class Operators:
+    """`op.mul(x, 1)` is the pattern of such a call; `op.getitem(call, 0)` that of a result of one."""
+
+    def __getattr__(self, name: str) -> Callable[..., Call]:
+        return lambda *args, **kwargs: Call(name, args, kwargs)
+
+
+op = Operators()
+
+
+def tensors(names: str) -> tuple[Wild, ...]:
+    """Wildcards for tensors."""
+    return tuple(Wild(name, ir.is_tensor) for name in names.split())
+
+
+def numbers(names: str) -> tuple[Wild, ...]:
+    """Wildcards for Python numbers."""
+    return tuple(Wild(name, lambda value: isinstance(value, (int, float))) for name in names.split())
+
+
+def anything(names: str) -> tuple[Wild, ...]:
+    """Wildcards for lists, optional tensors, flags: whatever stands there."""
+    return tuple(Wild(name, lambda value: True) for name in names.split())
+
+
+@dataclass
+class Found:
+    """Where a pattern fits: what its wildcards stand for, and the calls it goes through, the last one first."""
+
+    bindings: Bindings
+    nodes: list[fx.Node]
+
+
+def match(pattern: Call, node: fx.Node) -> Found | None:
+    """The first way in which `pattern` fits the value `node`."""
+    return next(_calls(pattern, node, Found({}, [])), None)
+
+
+def operator_name(node: Any) -> str:
+    """The ATen name of a call without its overload; "" for what is no such call."""
+    if not isinstance(node, fx.Node) or node.op != "call_function":
+        return ""
+    if node.target is operator.getitem:
+        return "getitem"
+    target = node.target
+    return target._overloadpacket.__name__ if isinstance(target, OpOverload) and target.namespace == "aten" else ""
+
+
+def arguments(node: fx.Node) -> dict[str, Any]:
+    """All arguments of a call by the names of its schema, defaults filled in."""
+    if not isinstance(node.target, OpOverload):
+        return dict(enumerate(node.args))  # type: ignore[arg-type]
+    names, defaults = _schema(node.target)
+    return {**defaults, **dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+@lru_cache(maxsize=None)
+def _schema(overload: OpOverload) -> tuple[tuple[str, ...], dict[str, Any]]:
+    given = overload._schema.arguments
+    return tuple(a.name for a in given), {a.name: a.default_value for a in given if a.has_default_value()}
+
+
+def _calls(pattern: Call, node: Any, found: Found) -> Iterator[Found]:
+    if operator_name(node) != pattern.name:
+        return
+    given = arguments(node)
+    for args in _orders(pattern):
+        wanted = _wanted(Call(pattern.name, args, pattern.kwargs), node)
+        if wanted is not None:
+            inner = Found(found.bindings, [*found.nodes, node])
+            yield from _all([(wanted[name], value) for name, value in given.items() if name in wanted], inner)
+
+
+def _orders(pattern: Call) -> Iterator[tuple[Any, ...]]:
+    yield pattern.args
+    if pattern.name in COMMUTATIVE:
+        a, b, *rest = pattern.args
+        yield (b, a, *rest)
+
+
+def _wanted(pattern: Call, node: fx.Node) -> dict[Any, Any] | None:
+    """What each argument must be, by name; None if one that the pattern leaves out is not at its default."""
+    if node.target is operator.getitem:
+        return dict(enumerate(pattern.args))
+    assert isinstance(node.target, OpOverload)
+    names, defaults = _schema(node.target)
+    wanted = {**dict(zip(names, pattern.args, strict=False)), **pattern.kwargs}
+    if len(pattern.args) > len(names) or any(name not in names for name in pattern.kwargs):
+        return None
+    given = arguments(node)
+    rest = (name for name in names if name not in wanted)
+    ignored = PLACEMENT if pattern.name in FACTORIES else ()
+    if any(name not in ignored and (name not in defaults or not _same(defaults[name], given[name])) for name in rest):
+        return None
+    return wanted
+
+
+def _all(pairs: list[tuple[Any, Any]], found: Found) -> Iterator[Found]:
+    if not pairs:
+        yield found
+        return
+    (pattern, value), *rest = pairs
+    for step in _one(pattern, value, found):
+        yield from _all(rest, step)
+
+
+def _one(pattern: Any, value: Any, found: Found) -> Iterator[Found]:
+    if isinstance(pattern, Call):
+        yield from _calls(pattern, value, found)
+    elif isinstance(pattern, Wild):
+        known = found.bindings
+        if pattern.accepts(value) and (pattern.name not in known or _same(known[pattern.name], value)):
+            yield Found({**known, pattern.name: value}, found.nodes)
+    elif isinstance(pattern, (list, tuple)):
+        if isinstance(value, (list, tuple)) and len(value) == len(pattern):
+            yield from _all(list(zip(pattern, value, strict=True)), found)
+    elif not isinstance(value, fx.Node) and _same(pattern, value):
+        yield found
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, fx.Node) or isinstance(b, fx.Node):
+        return a is b
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return type(a) in (int, float, bool) and type(b) in (int, float, bool) and a == b or (type(a) is type(b) and a == b)
+
+
+def _shown(value: Any) -> str:
+    return value.name if isinstance(value, Wild) else str(value)
+
+
+FACTORIES = frozenset(["full", "zeros", "ones", "scalar_tensor", "empty_like"])
+PLACEMENT = ("layout", "device", "pin_memory", "dtype", "memory_format")  # of a factory: its value's type tells them
+
