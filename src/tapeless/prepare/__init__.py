@@ -1,5 +1,6 @@
 """Stage 2: rewrites before differentiation. What makes the program smaller here pays twice: its backward shrinks too."""
 
+from tapeless.prepare.batch_norm import BATCH_NORM
 from tapeless.prepare.engine import run as run
 from tapeless.prepare.noops import NOOPS
 from tapeless.prepare.passes import Pass as Pass
@@ -11,14 +12,25 @@ from tapeless.prepare.pattern import anything as anything
 from tapeless.prepare.pattern import numbers as numbers
 from tapeless.prepare.pattern import op as op
 from tapeless.prepare.pattern import tensors as tensors
+from tapeless.prepare.pieces import PIECES
+from tapeless.prepare.pointwise import POINTWISE
+from tapeless.prepare.products import PRODUCTS
+from tapeless.prepare.reductions import REDUCTIONS
 from tapeless.prepare.registry import Registry, ordered
+from tapeless.prepare.sampling import SAMPLING
 from tapeless.prepare.sharing import SHARING
 from tapeless.prepare.views import VIEWS
 
 PREPARE = ordered((
     *NOOPS,  # what stands between two calls hides patterns
     *VIEWS,  # fewer views to transpose; equal values look equal
+    *POINTWISE,
+    *PIECES,
     *SHARING,  # one residual instead of two
+    *PRODUCTS,
+    *REDUCTIONS,
+    *BATCH_NORM,
+    *SAMPLING,
 ))
 
 REGISTRY = Registry(PREPARE)

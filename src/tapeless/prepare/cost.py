@@ -16,7 +16,7 @@ from torch import fx
 
 from tapeless.ir import graph as ir
 from tapeless.prepare.facts import is_view
-from tapeless.prepare.pattern import arguments, operator_name
+from tapeless.prepare.calls import arguments, operator_name
 
 FLOPS_PER_NS = 40.0
 BYTES_PER_NS = 8.0

@@ -22,8 +22,9 @@ from torch.utils._pytree import tree_map, tree_map_only
 from tapeless.ir import graph as ir
 from tapeless.ir.emit import Emitter
 from tapeless.prepare import cost, facts
+from tapeless.prepare.calls import operator_name
 from tapeless.prepare.passes import Pass, Safety
-from tapeless.prepare.pattern import Found, operator_name
+from tapeless.prepare.pattern import Found
 from tapeless.prepare.report import Step
 from tapeless.torch_internals import fresh
 
@@ -45,6 +46,8 @@ class Editor:
     forced: bool  # the cost model is not asked
     active: set[fx.Node]
     emitter: Emitter = field(init=False)
+    values: dict[fx.Node, Any] = field(default_factory=dict)
+    owners: dict[int, fx.Node] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     touched: list[fx.Node] = field(default_factory=list)  # to be looked at again
     moved: bool = False  # some value is made after its users stand: the graph must be sorted
@@ -56,25 +59,36 @@ class Editor:
 
     def value(self, argument: Any) -> Any:
         """An argument of a node as the code of a pass sees it: fake tensors in place of nodes."""
-        return tree_map(self._value, argument)
+        return self._value(argument) if isinstance(argument, fx.Node) else tree_map(self._value, argument)
 
     def _value(self, leaf: Any) -> Any:
         if not isinstance(leaf, fx.Node):
             return leaf
-        val = ir.value(leaf)
-        if isinstance(val, (torch.Tensor, tuple, list)):
-            return self.emitter.bind(tree_map_only(torch.Tensor, fresh, val), leaf)
-        return val
+        if leaf not in self.values:
+            val = ir.value(leaf)
+            self.values[leaf] = val if self._is_its_own(val, leaf) else tree_map_only(torch.Tensor, fresh, val)
+            self.emitter.bind(self.values[leaf], leaf)
+        return self.values[leaf]
 
-    def replace(self, roots: Sequence[fx.Node], through: Sequence[fx.Node], build: Callable[[], Built]) -> bool:
-        """Replace `roots`, made by the calls `through`, by what `build` returns (one value for each root)."""
+    def _is_its_own(self, val: Any, node: fx.Node) -> bool:
+        """Does this fake tensor stand for one node only?"""
+        return all(self.owners.setdefault(id(part), node) is node for part in _parts(val))
+
+    def replace(self, root: fx.Node, through: Sequence[fx.Node], build: Callable[[], Built]) -> bool:
+        """Replace a value, made by the calls `through`, by what `build` returns; None declines."""
+        return self.replace_all([root], through, lambda: None if (built := build()) is None else [built])
+
+    def replace_all(
+        self, roots: Sequence[fx.Node], through: Sequence[fx.Node], build: Callable[[], Sequence[Built] | None]
+    ) -> bool:
+        """Replace several values at once, one new one for each."""
         where = max(roots)
         if not self._may_touch([*roots, *through]):
             return False
         before = where.prev
         with self.graph.inserting_before(where):
             built = build()
-            new = None if built is None else self._fitted(roots, built if len(roots) > 1 else [built])
+            new = None if built is None else self._fitted(roots, built)
         made = _between(before, where)
         if new is None or not self._accepts(roots, new, made):
             self._discard(made)
@@ -92,7 +106,7 @@ class Editor:
         def build() -> Built:
             return self.rule.act(**{n: self.value(found.bindings[n]) for n in wanted}, **self._extras(given))
 
-        return self.replace([root], site.through, build)
+        return self.replace(root, site.through, build)
 
     def _extras(self, given: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in given.items() if name in self.rule.wants}

@@ -20,6 +20,7 @@ from tapeless.errors import PassFailed
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph
 from tapeless.prepare import check, facts
+from tapeless.prepare.calls import operator_name
 from tapeless.prepare.editor import Editor, Mistake
 from tapeless.prepare.order import sort_calls
 from tapeless.prepare.passes import Pass
@@ -116,8 +117,9 @@ def _rewrite_everywhere(editor: Editor, rule: Pass) -> None:
 
 
 def _rewrite_at(editor: Editor, rule: Pass, node: fx.Node) -> bool:
+    name = operator_name(node)
     for pattern in rule.patterns:
-        found = match(pattern, node)
+        found = match(pattern, node) if pattern.name == name else None
         if found is not None and _blamed(editor, node, lambda: editor.rewrite(found)):
             return True
     return False

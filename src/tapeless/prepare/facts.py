@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from tapeless.ir import graph as ir
-from tapeless.prepare.pattern import operator_name
+from tapeless.prepare.calls import operator_name
 
 NAMESPACES = ("aten", "prims", "quantized_decomposed")  # whose operators are known to compute and nothing else
 HIDDEN_VIEWS = ("_unsafe_view", "conj_physical", "getitem")  # may return their argument's memory without saying so
@@ -26,7 +27,15 @@ def is_pure(node: fx.Node) -> bool:
     """A call of an operator that only computes: no random numbers, no effects, no function of the user's own."""
     if operator_name(node) == "getitem":
         return True
-    target = node.target
+    if node.target not in _PURE:
+        _PURE[node.target] = _is_pure(node, node.target)
+    return _PURE[node.target]
+
+
+_PURE: dict[Any, bool] = {}  # by operator
+
+
+def _is_pure(node: fx.Node, target: Any) -> bool:
     if not isinstance(target, OpOverload) or target.namespace not in NAMESPACES:
         return False
     return not (target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags or node.is_impure())
@@ -36,7 +45,12 @@ def is_view(node: fx.Node) -> bool:
     """Does the call return memory of its argument?"""
     if operator_name(node) in HIDDEN_VIEWS:
         return operator_name(node) != "getitem" or is_view(node.args[0])  # type: ignore[arg-type]
-    return isinstance(node.target, OpOverload) and any(r.alias_info is not None for r in node.target._schema.returns)
+    return isinstance(node.target, OpOverload) and _returns_alias(node.target)
+
+
+@lru_cache(maxsize=None)
+def _returns_alias(target: OpOverload) -> bool:
+    return any(result.alias_info is not None for result in target._schema.returns)
 
 
 def memory(node: fx.Node) -> fx.Node:

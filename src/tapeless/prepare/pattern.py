@@ -9,16 +9,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from torch import fx
 from torch._ops import OpOverload
 
 from tapeless.ir import graph as ir
+from tapeless.prepare.calls import arguments, number, operator_name, schema
 
 Bindings = dict[str, Any]
-Kind = Callable[[Any], bool]
+Reader = Callable[[Any], Any]  # an argument as the rewrite sees it; MISSING if it is not of the kind
+MISSING = object()
 
 COMMUTATIVE = frozenset(["add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "logical_and", "logical_or"])
 
@@ -28,7 +29,7 @@ class Wild:
     """Stands for any argument of its kind; the same name twice stands for the same argument."""
 
     name: str
-    accepts: Kind
+    read: Reader
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,22 @@ op = Operators()
 
 def tensors(names: str) -> tuple[Wild, ...]:
     """Wildcards for tensors."""
-    return tuple(Wild(name, ir.is_tensor) for name in names.split())
+    return tuple(Wild(name, lambda value: value if ir.is_tensor(value) else MISSING) for name in names.split())
 
 
 def numbers(names: str) -> tuple[Wild, ...]:
-    """Wildcards for Python numbers."""
-    return tuple(Wild(name, lambda value: isinstance(value, (int, float))) for name in names.split())
+    """Wildcards for Python numbers, and for tensors all of whose elements are one known number."""
+    return tuple(Wild(name, _read_number) for name in names.split())
 
 
 def anything(names: str) -> tuple[Wild, ...]:
     """Wildcards for lists, optional tensors, flags: whatever stands there."""
-    return tuple(Wild(name, lambda value: True) for name in names.split())
+    return tuple(Wild(name, lambda value: value) for name in names.split())
+
+
+def _read_number(value: Any) -> Any:
+    found = number(value)
+    return MISSING if found is None else found
 
 
 @dataclass
@@ -80,30 +86,6 @@ class Found:
 def match(pattern: Call, node: fx.Node) -> Found | None:
     """The first way in which `pattern` fits the value `node`."""
     return next(_calls(pattern, node, Found({}, [])), None)
-
-
-def operator_name(node: Any) -> str:
-    """The ATen name of a call without its overload; "" for what is no such call."""
-    if not isinstance(node, fx.Node) or node.op != "call_function":
-        return ""
-    if node.target is operator.getitem:
-        return "getitem"
-    target = node.target
-    return target._overloadpacket.__name__ if isinstance(target, OpOverload) and target.namespace == "aten" else ""
-
-
-def arguments(node: fx.Node) -> dict[str, Any]:
-    """All arguments of a call by the names of its schema, defaults filled in."""
-    if not isinstance(node.target, OpOverload):
-        return dict(enumerate(node.args))  # type: ignore[arg-type]
-    names, defaults = _schema(node.target)
-    return {**defaults, **dict(zip(names, node.args, strict=False)), **node.kwargs}
-
-
-@lru_cache(maxsize=None)
-def _schema(overload: OpOverload) -> tuple[tuple[str, ...], dict[str, Any]]:
-    given = overload._schema.arguments
-    return tuple(a.name for a in given), {a.name: a.default_value for a in given if a.has_default_value()}
 
 
 def _calls(pattern: Call, node: Any, found: Found) -> Iterator[Found]:
@@ -129,7 +111,7 @@ def _wanted(pattern: Call, node: fx.Node) -> dict[Any, Any] | None:
     if node.target is operator.getitem:
         return dict(enumerate(pattern.args))
     assert isinstance(node.target, OpOverload)
-    names, defaults = _schema(node.target)
+    names, defaults = schema(node.target)
     wanted = {**dict(zip(names, pattern.args, strict=False)), **pattern.kwargs}
     if len(pattern.args) > len(names) or any(name not in names for name in pattern.kwargs):
         return None
@@ -154,13 +136,13 @@ def _one(pattern: Any, value: Any, found: Found) -> Iterator[Found]:
     if isinstance(pattern, Call):
         yield from _calls(pattern, value, found)
     elif isinstance(pattern, Wild):
-        known = found.bindings
-        if pattern.accepts(value) and (pattern.name not in known or _same(known[pattern.name], value)):
+        known, value = found.bindings, pattern.read(value)
+        if value is not MISSING and (pattern.name not in known or _same(known[pattern.name], value)):
             yield Found({**known, pattern.name: value}, found.nodes)
     elif isinstance(pattern, (list, tuple)):
         if isinstance(value, (list, tuple)) and len(value) == len(pattern):
             yield from _all(list(zip(pattern, value, strict=True)), found)
-    elif not isinstance(value, fx.Node) and _same(pattern, value):
+    elif _same(pattern, number(value) if isinstance(value, fx.Node) else value):
         yield found
 
 

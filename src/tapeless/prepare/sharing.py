@@ -22,7 +22,7 @@ def share_equal_values(editor: Editor) -> None:
         key = (node.target, _frozen(node.args), _frozen(node.kwargs), facts.tags(node))
         known = first.setdefault(key, node)
         if known is not node:
-            editor.replace([node], [known], lambda known=known: editor.value(known))
+            editor.replace(node, [known], lambda known=known: editor.value(known))
 
 
 def _frozen(value: Any) -> Any:

@@ -8,10 +8,11 @@ import torch
 from torch import fx
 
 from tapeless.ir import graph as ir
+from tapeless.prepare.calls import arguments, operator_name
 from tapeless.prepare.editor import Site
 from tapeless.prepare.facts import same_layout, same_type
 from tapeless.prepare.passes import Pass, rewrite
-from tapeless.prepare.pattern import Call, anything, arguments, op, operator_name, tensors
+from tapeless.prepare.pattern import Call, anything, op, tensors
 
 (x,) = tensors("x")
 a, b, c, d, e, f = anything("a b c d e f")
@@ -62,7 +63,7 @@ def drop_idle_view(x: Tensor, out: Tensor) -> Any:
 @rewrite(*(p for f1 in RESHAPES for f2 in RESHAPES for q in _reshape(f2, x, b) for p in _reshape(f1, q, a)))
 def merge_reshapes(x: Tensor, out: Tensor) -> Any:
     """A reshape of a reshape is a reshape: elements keep their order through both."""
-    return x.reshape(out.shape)
+    return x.view(out.shape) if x.is_contiguous() else x.reshape(out.shape)
 
 
 @rewrite(*(_permutation(m, _permutation(n, x, c, d), a, b) for m in TRANSPOSES for n in TRANSPOSES))

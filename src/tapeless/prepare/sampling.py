@@ -1,0 +1,48 @@
+"""Random choice and quantization: where no derivative passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tapeless.prepare.editor import Site
+from tapeless.prepare.passes import Pass, Phase, Safety, rewrite
+from tapeless.prepare.pattern import anything, op, tensors
+
+x, noise, like = tensors("x noise like")
+dim, axis, keep, shape, scale, zero, dtype, low, high = anything("dim axis keep shape scale zero dtype low high")
+
+Tensor = torch.Tensor
+
+
+@rewrite(
+    op.argmax(op.div(op._softmax(x, axis, False), noise), dim, keep), phase=Phase.ALGEBRA, safety=Safety.INFERENCE,
+    default=False,
+)  # fmt: skip
+def gumbel_max(x: Tensor, noise: Tensor, axis: int, dim: Any, keep: bool, site: Site) -> Any:
+    """argmax softmax(x)/e = argmax (x − log e) for positive e. Entries that tie but for rounding may change places."""
+    drawn = site.through[1].args[1]
+    positive = str(getattr(drawn, "target", "")).startswith("aten.exponential")
+    if dim is None or dim % x.dim() != axis % x.dim() or not positive or noise.shape != x.shape:
+        return None  # the normalizer is one number only along the axis of the softmax
+    return torch.argmax(x - noise.log(), dim, keep)
+
+
+VIEWS = (op.view(x, shape), op._unsafe_view(x, shape), op.permute(x, shape), op.transpose(x, shape, axis))
+
+
+@rewrite(
+    *(op.quantize_per_tensor(view, scale, zero, dtype) for view in VIEWS), phase=Phase.ALGEBRA,
+    safety=Safety.INFERENCE, default=False,
+)  # fmt: skip
+def quantize_before_view(x: Tensor, scale: float, zero: int, dtype: Any, site: Site) -> Any:
+    """A view of quantized numbers is quantized numbers viewed: fewer bytes are viewed, and patterns meet."""
+    if isinstance(scale, Tensor) or isinstance(zero, Tensor):
+        return None
+    view = site.through[1]
+    rest = [site.value(a) for a in view.args[1:]]
+    return view.target(torch.quantize_per_tensor(x, scale, zero, dtype), *rest)  # type: ignore[operator]
+
+
+SAMPLING: tuple[Pass, ...] = (gumbel_max, quantize_before_view)
