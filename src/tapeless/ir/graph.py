@@ -132,3 +132,9 @@ def rename(node: fx.Node, name: str) -> None:
     """Give the node a readable name (made unique by the graph)."""
     clean = re.sub(r"\W+", "_", name).strip("_") or "value"
     node._rename(f"v_{clean}" if clean[0].isdigit() or clean in TAKEN else clean)
+
+
+def take_name(node: fx.Node, gone: fx.Node) -> None:
+    """Give the node the name of one that stands in the graph no more (which the graph itself never gives out again)."""
+    if gone._erased:
+        node.name = gone.name

@@ -12,14 +12,18 @@ from torch._ops import OpOverload
 
 from tapeless.ir import graph as ir
 
+NAMESPACES = ("aten", "prims", "quantized_decomposed")  # whose operators are known to compute and nothing else
+
+
 def operator_name(node: Any) -> str:
-    """The ATen name of a call without its overload; "" for what is no such call."""
+    """The name of a call's operator without its overload; "" for what is no such call."""
     if not isinstance(node, fx.Node) or node.op != "call_function":
         return ""
     if node.target is operator.getitem:
         return "getitem"
     target = node.target
-    return target._overloadpacket.__name__ if isinstance(target, OpOverload) and target.namespace == "aten" else ""
+    known = isinstance(target, OpOverload) and target.namespace in NAMESPACES
+    return target._overloadpacket.__name__ if known else ""
 
 
 def arguments(node: fx.Node) -> dict[str, Any]:

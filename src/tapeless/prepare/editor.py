@@ -173,16 +173,15 @@ class Editor:
             ir.set_origin(node, ir.Origin(self.rule.name, sources))
         self.moved = self.moved or len(roots) > 1
         for old, node in pairs:
-            name = old.name
             old.replace_all_uses_with(node)
             if any(root in self.active for root in roots):
                 self.active.update([*made, node])
             self.touched.extend(node.users)
-            if node in made and not node.name.startswith(name):
-                ir.rename(old, f"{name}_before")
-                ir.rename(node, name)
         self._erase(dead)
         self._erase([node for node in reversed(made) if not node.users])
+        for old, node in pairs:
+            if node in made:
+                ir.take_name(node, old)
         self.touched.extend(node for node in made if not node._erased)
         self.steps.append(Step(self.rule.name, True, names, _names([n for _, n in pairs]), place, saved))
 

@@ -20,7 +20,7 @@ from tapeless.errors import PassFailed
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph
 from tapeless.prepare import check, facts
-from tapeless.prepare.calls import operator_name
+from tapeless.prepare.calls import NAMESPACES, operator_name
 from tapeless.prepare.editor import Editor, Mistake
 from tapeless.prepare.order import sort_calls
 from tapeless.prepare.passes import Pass
@@ -142,5 +142,7 @@ def _overloads(name: str) -> Iterator[Any]:
     if name == "getitem":
         yield operator.getitem
         return
-    packet = getattr(torch.ops.aten, name)
-    yield from (getattr(packet, overload) for overload in packet.overloads())
+    for namespace in NAMESPACES:
+        packet = getattr(getattr(torch.ops, namespace), name, None)
+        if packet is not None:
+            yield from (getattr(packet, overload) for overload in packet.overloads())

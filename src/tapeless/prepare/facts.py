@@ -11,9 +11,8 @@ from torch import fx
 from torch._ops import OpOverload
 
 from tapeless.ir import graph as ir
-from tapeless.prepare.calls import operator_name
+from tapeless.prepare.calls import NAMESPACES, operator_name
 
-NAMESPACES = ("aten", "prims", "quantized_decomposed")  # whose operators are known to compute and nothing else
 HIDDEN_VIEWS = ("_unsafe_view", "conj_physical", "getitem")  # may return their argument's memory without saying so
 
 

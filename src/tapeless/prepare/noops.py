@@ -6,16 +6,18 @@ import math
 from typing import Any
 
 import torch
+from torch import fx
 
+from tapeless.ir import graph as ir
 from tapeless.prepare import facts
 from tapeless.prepare.editor import Site
-from tapeless.prepare.facts import same_type
+from tapeless.prepare.facts import same_layout, same_type
 from tapeless.prepare.passes import Pass, rewrite
 from tapeless.prepare.pattern import anything, numbers, op, tensors
 
 (x,) = tensors("x")
 (zero,) = numbers("zero")
-format, dtype, inner = anything("format dtype inner")
+format, dtype, inner, a, b, c = anything("format dtype inner a b c")
 
 Tensor = torch.Tensor
 
@@ -60,6 +62,23 @@ def drop_round_trip_cast(x: Tensor, inner: torch.dtype, out: Tensor, site: Site)
     return x if widened and home.op == "call_function" and same_type(x, out) else None
 
 
+LIKES = (op.empty_like, op.zeros_like, op.ones_like)
+
+
+@rewrite(*(make(x, dtype=dtype, layout=a, device=b, pin_memory=c, memory_format=format) for make in LIKES))
+def shape_from_source(x: Tensor, site: Site) -> Any:
+    """What only needs to know a shape takes it from an earlier value, so that nobody computes the later one."""
+    node = source = site.node.all_input_nodes[0]
+    while source.all_input_nodes and _is_alike(source.all_input_nodes[0], node):
+        source = source.all_input_nodes[0]
+    return None if source is node else site.node.target(site.value(source), **site.node.kwargs)  # type: ignore[operator]
+
+
+def _is_alike(a: fx.Node, b: fx.Node) -> bool:
+    values = ir.value(a), ir.value(b)
+    return ir.is_tensor(a) and ir.is_tensor(b) and same_type(*values) and same_layout(*values, exactly=True)
+
+
 NOOPS: tuple[Pass, ...] = (
     drop_factor_one,
     drop_zero_term,
@@ -67,4 +86,5 @@ NOOPS: tuple[Pass, ...] = (
     drop_unsigned_zero_term,
     drop_copy,
     drop_round_trip_cast,
+    shape_from_source,
 )

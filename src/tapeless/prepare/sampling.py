@@ -18,7 +18,7 @@ Tensor = torch.Tensor
 
 @rewrite(
     op.argmax(op.div(op._softmax(x, axis, False), noise), dim, keep), phase=Phase.ALGEBRA, safety=Safety.INFERENCE,
-    default=False,
+    default=False, always=True,
 )  # fmt: skip
 def gumbel_max(x: Tensor, noise: Tensor, axis: int, dim: Any, keep: bool, site: Site) -> Any:
     """argmax softmax(x)/e = argmax (x − log e) for positive e. Entries that tie but for rounding may change places."""
@@ -33,16 +33,16 @@ VIEWS = (op.view(x, shape), op._unsafe_view(x, shape), op.permute(x, shape), op.
 
 
 @rewrite(
-    *(op.quantize_per_tensor(view, scale, zero, dtype) for view in VIEWS), phase=Phase.ALGEBRA,
-    safety=Safety.INFERENCE, default=False,
+    *(op.quantize_per_tensor(view, scale, zero, low, high, dtype) for view in VIEWS),
+    phase=Phase.ALGEBRA, safety=Safety.INFERENCE, default=False,
 )  # fmt: skip
-def quantize_before_view(x: Tensor, scale: float, zero: int, dtype: Any, site: Site) -> Any:
-    """A view of quantized numbers is quantized numbers viewed: fewer bytes are viewed, and patterns meet."""
+def quantize_before_view(x: Tensor, scale: Any, zero: Any, low: Any, high: Any, dtype: Any, site: Site) -> Any:
+    """A view of quantized numbers is quantized numbers viewed: the view is of fewer bytes, and patterns meet."""
     if isinstance(scale, Tensor) or isinstance(zero, Tensor):
         return None
-    view = site.through[1]
-    rest = [site.value(a) for a in view.args[1:]]
-    return view.target(torch.quantize_per_tensor(x, scale, zero, dtype), *rest)  # type: ignore[operator]
+    quantize: Any = site.node.target
+    view: Any = site.through[1]
+    return view.target(quantize(x, scale, zero, low, high, dtype), *view.args[1:])
 
 
 SAMPLING: tuple[Pass, ...] = (gumbel_max, quantize_before_view)
