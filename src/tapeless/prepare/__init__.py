@@ -2,6 +2,7 @@
 
 from tapeless.prepare.batch_norm import BATCH_NORM
 from tapeless.prepare.engine import run as run
+from tapeless.prepare.grouping import GROUPING
 from tapeless.prepare.noops import NOOPS
 from tapeless.prepare.passes import Pass as Pass
 from tapeless.prepare.passes import Phase as Phase
@@ -31,6 +32,7 @@ PREPARE = ordered((
     *REDUCTIONS,
     *BATCH_NORM,
     *SAMPLING,
+    *GROUPING,
 ))
 
 REGISTRY = Registry(PREPARE)

@@ -23,6 +23,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir.emit import Emitter
 from tapeless.prepare import cost, facts
 from tapeless.prepare.calls import operator_name
+from tapeless.prepare.layout import relaid
 from tapeless.prepare.passes import Pass, Safety
 from tapeless.prepare.pattern import Found
 from tapeless.prepare.report import Step
@@ -50,6 +51,7 @@ class Editor:
     owners: dict[int, fx.Node] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     touched: list[fx.Node] = field(default_factory=list)  # to be looked at again
+    relaid: dict[fx.Node, Any] | None = None  # new values of what a pending replacement gives other strides
     moved: bool = False  # some value is made after its users stand: the graph must be sorted
 
     def __post_init__(self) -> None:
@@ -125,6 +127,7 @@ class Editor:
     def _fitted(self, roots: Sequence[fx.Node], built: Sequence[Built]) -> list[Any] | None:
         """The nodes of the new values, with the layout of the old; None if they cannot have it."""
         found = []
+        self.relaid = self._relaid(roots, built) if self.rule.relayout else {}
         for root, new in zip(roots, built, strict=True):
             old = ir.value(root)
             fitted = [self._fit(root, o, n) for o, n in zip(_parts(old), _parts(new), strict=True)]
@@ -136,9 +139,15 @@ class Editor:
     def _fit(self, root: fx.Node, old: torch.Tensor, new: torch.Tensor) -> fx.Node | None:
         if not isinstance(new, torch.Tensor) or not facts.same_type(old, new):
             raise Mistake(f"{root.name} is {_described(old)}, its replacement {_described(new)}")
-        if facts.same_layout(old, new, exactly=facts.is_returned(root)):
+        if facts.same_layout(old, new, exactly=facts.is_returned(root)) or self.relaid is not None and self.rule.relayout:
             return self.emitter.node(new)
         return self.emitter.node(new.contiguous()) if old.is_contiguous() and not new.is_contiguous() else None
+
+    def _relaid(self, roots: Sequence[fx.Node], built: Sequence[Built]) -> dict[fx.Node, Any] | None:
+        """The values whose strides change with those of the roots; None if that could be seen."""
+        pairs = [(r, n) for r, n in zip(roots, built, strict=True) if isinstance(n, torch.Tensor)]
+        changed = {r: n for r, n in pairs if not facts.same_layout(ir.value(r), n, exactly=True)}
+        return relaid(changed) if len(pairs) == len(roots) else None
 
     def _accepts(self, roots: Sequence[fx.Node], new: Sequence[Any], made: list[fx.Node]) -> bool:
         if not all(facts.is_pure(node) for node in made):
@@ -172,6 +181,8 @@ class Editor:
             ir.set_value(node, val)
             ir.set_origin(node, ir.Origin(self.rule.name, sources))
         self.moved = self.moved or len(roots) > 1
+        for node, val in (self.relaid or {}).items():
+            ir.set_value(node, val)
         for old, node in pairs:
             old.replace_all_uses_with(node)
             if any(root in self.active for root in roots):

@@ -40,6 +40,7 @@ class Pass:
     default: bool  # on unless switched off; one that rounds differently in extreme cases is not
     symbolic: bool  # also right where sizes are symbolic
     always: bool  # right and cheaper by construction: the cost model is not asked
+    relayout: bool  # may give values that nobody sees other strides instead of copying them
     patterns: tuple[Call, ...]
     act: Callable[..., Any]
     wants: tuple[str, ...]  # the names of the arguments of `act`
@@ -70,8 +71,9 @@ def _pass(
     default: bool = True,
     symbolic: bool = False,
     always: bool = False,
+    relayout: bool = False,
 ) -> Pass:
     says = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
     wants = tuple(inspect.signature(function).parameters)
     name = getattr(function, "__name__", "rewrite")
-    return Pass(name, says, phase, safety, default, symbolic, always, patterns, function, wants)
+    return Pass(name, says, phase, safety, default, symbolic, always, relayout, patterns, function, wants)

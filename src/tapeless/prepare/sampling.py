@@ -29,7 +29,7 @@ def gumbel_max(x: Tensor, noise: Tensor, axis: int, dim: Any, keep: bool, site: 
     return torch.argmax(x - noise.log(), dim, keep)
 
 
-VIEWS = (op.view(x, shape), op._unsafe_view(x, shape), op.permute(x, shape), op.transpose(x, shape, axis))
+VIEWS = (op.view(x, shape), op.permute(x, shape), op.transpose(x, shape, axis), op.t(x), op.unsqueeze(x, shape))
 
 
 @rewrite(
