@@ -139,14 +139,14 @@ class Editor:
     def _fit(self, root: fx.Node, old: torch.Tensor, new: torch.Tensor) -> fx.Node | None:
         if not isinstance(new, torch.Tensor) or not facts.same_type(old, new):
             raise Mistake(f"{root.name} is {_described(old)}, its replacement {_described(new)}")
-        if facts.same_layout(old, new, exactly=facts.is_returned(root)) or self.relaid is not None and self.rule.relayout:
+        if facts.same_layout(old, new) or self.relaid is not None and self.rule.relayout:
             return self.emitter.node(new)
         return self.emitter.node(new.contiguous()) if old.is_contiguous() and not new.is_contiguous() else None
 
     def _relaid(self, roots: Sequence[fx.Node], built: Sequence[Built]) -> dict[fx.Node, Any] | None:
         """The values whose strides change with those of the roots; None if that could be seen."""
         pairs = [(r, n) for r, n in zip(roots, built, strict=True) if isinstance(n, torch.Tensor)]
-        changed = {r: n for r, n in pairs if not facts.same_layout(ir.value(r), n, exactly=True)}
+        changed = {r: n for r, n in pairs if not facts.same_layout(ir.value(r), n)}
         return relaid(changed) if len(pairs) == len(roots) else None
 
     def _accepts(self, roots: Sequence[fx.Node], new: Sequence[Any], made: list[fx.Node]) -> bool:
@@ -157,6 +157,8 @@ class Editor:
         if any(old is n for old, n in _pairs(roots, new)):
             return False
         dead = facts.dying([old for old, _ in _pairs(roots, new)])
+        if _operators(made) == _operators(dead):
+            return False
         if self.forced or self.rule.always or _measure(made) < _measure(dead):
             return True
         saved = (cost.time(dead) - cost.time(made)) / 1000
@@ -231,6 +233,10 @@ def _keeps_identity(old: fx.Node, new: fx.Node, made: list[fx.Node]) -> bool:
 
 def _measure(nodes: Sequence[fx.Node]) -> tuple[float, int]:
     return round(cost.time(nodes)), sum(SPELLING.get(operator_name(node), 0) for node in nodes)
+
+
+def _operators(nodes: Sequence[fx.Node]) -> list[str]:
+    return sorted(f"{node.target} {node.kwargs}" for node in nodes if operator_name(node) != "getitem")
 
 
 def _pairs(roots: Sequence[fx.Node], new: Sequence[Any]) -> list[tuple[fx.Node, fx.Node]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import operator
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -84,13 +85,17 @@ def _compare(before: fx.Graph, after: fx.Graph, wrt: Sequence[bool], rule: Pass,
 
 def apply(graph: fx.Graph, wrt: Sequence[bool], choice: Chosen) -> list[Step]:
     """Run one pass to its fixpoint."""
-    editor = Editor(graph, choice.rule, choice.forced, facts.active_values(graph, wrt))
+    rule = choice.rule
+    ends = [n for t in _ends(rule) for n in graph.find_nodes(op="call_function", target=t, sort=False)]
+    if rule.patterns and not ends:
+        return []
+    editor = Editor(graph, rule, choice.forced, facts.active_values(graph, wrt))
     fakes = torch_internals.fake_mode_of([ir.value(node) for node in ir.inputs(graph)])
     with torch_internals.emission(fakes), editor.emitter:
-        if choice.rule.patterns:
-            _rewrite_everywhere(editor, choice.rule)
+        if rule.patterns:
+            _rewrite_everywhere(editor, ends)
         else:
-            _blamed(editor, None, lambda: choice.rule.act(editor))
+            _blamed(editor, None, lambda: rule.act(editor))
     if editor.moved:
         sort_calls(graph)
     if editor.steps:
@@ -98,10 +103,8 @@ def apply(graph: fx.Graph, wrt: Sequence[bool], choice: Chosen) -> list[Step]:
     return editor.steps
 
 
-def _rewrite_everywhere(editor: Editor, rule: Pass) -> None:
-    targets = {pattern.name: list(_overloads(pattern.name)) for pattern in rule.patterns}
-    wanted = {target for found in targets.values() for target in found}
-    ends = [n for target in wanted for n in editor.graph.find_nodes(op="call_function", target=target, sort=False)]
+def _rewrite_everywhere(editor: Editor, ends: list[fx.Node]) -> None:
+    rule, wanted = editor.rule, _ends(editor.rule)
     queue, waiting = deque(sorted(ends)), set(ends)
     budget = MOST * (len(ends) + 8)
     while queue and budget:
@@ -138,11 +141,15 @@ def _blamed(editor: Editor, node: fx.Node | None, act: Any) -> Any:
     raise PassFailed(rule.name, " or ".join(map(str, rule.patterns)) or rule.says, place, problem)
 
 
-def _overloads(name: str) -> Iterator[Any]:
+@lru_cache(maxsize=None)
+def _ends(rule: Pass) -> frozenset[Any]:
+    """The operators that a match can end in."""
+    return frozenset(overload for pattern in rule.patterns for overload in _overloads(pattern.name))
+
+
+@lru_cache(maxsize=None)
+def _overloads(name: str) -> tuple[Any, ...]:
     if name == "getitem":
-        yield operator.getitem
-        return
-    for namespace in NAMESPACES:
-        packet = getattr(getattr(torch.ops, namespace), name, None)
-        if packet is not None:
-            yield from (getattr(packet, overload) for overload in packet.overloads())
+        return (operator.getitem,)
+    packets = [getattr(getattr(torch.ops, namespace), name, None) for namespace in NAMESPACES]
+    return tuple(getattr(packet, o) for packet in packets if packet is not None for o in packet.overloads())

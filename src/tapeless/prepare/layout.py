@@ -53,7 +53,7 @@ def _value(node: fx.Node, found: dict[fx.Node, Any]) -> Any:
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return facts.same_type(a, b) and facts.same_layout(a, b, exactly=True)
+        return facts.same_type(a, b) and facts.same_layout(a, b)
     if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
         return len(a) == len(b) and all(map(_same, a, b))
     return str(a) == str(b)

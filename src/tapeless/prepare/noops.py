@@ -76,7 +76,7 @@ def shape_from_source(x: Tensor, site: Site) -> Any:
 
 def _is_alike(a: fx.Node, b: fx.Node) -> bool:
     values = ir.value(a), ir.value(b)
-    return ir.is_tensor(a) and ir.is_tensor(b) and same_type(*values) and same_layout(*values, exactly=True)
+    return ir.is_tensor(a) and ir.is_tensor(b) and same_type(*values) and same_layout(*values)
 
 
 NOOPS: tuple[Pass, ...] = (
