@@ -60,13 +60,12 @@ def shape(draw: Draw, rank: int, low: int = 1, high: int = 4) -> list[int]:
 def neutral(draw: Draw):
     x = tensor(draw, *shape(draw, 2), dtype=pick(draw, torch.float32, torch.float64, torch.int64))
     value = pick(draw, 0, 1, 0.0, 1.0, -0.0, 2)
-    step = pick(draw, torch.add, torch.sub, torch.mul, torch.div, torch.pow)
-    keyword = step in (torch.add, torch.sub) and pick(draw, True, False)
-    extra = {"alpha": 2} if keyword and x.dtype != torch.int64 else {}
+    alpha = {"alpha": pick(draw, 1, 2)} if pick(draw, True, False) else {}
 
     def f(x):
-        y = step(x * 2, value, **extra)
-        return step(y + y, torch.ones((), dtype=y.dtype)) * 1, y
+        y = x * 2
+        steps = [torch.mul(y, value), y / torch.full((), value + 2.0), torch.pow(y, value)]
+        return [step.sin() for step in (*steps, torch.add(y, value, **alpha), torch.sub(y, other=value, **alpha))], y * 1
 
     return f, (x,)
 
@@ -87,14 +86,15 @@ def copies(draw: Draw):
                 y = y + torch.zeros_like(y.cos())
             else:
                 y = getattr(y, kind)()
-        return y.cos(), y
+        return y.cos(), y, y.double().to(dtype=y.dtype).sin()
 
     return f, (x,)
 
 
 @for_passes("drop_idle_view", "merge_reshapes", "merge_permutes", "merge_expands", "merge_slices")
 def views(draw: Draw):
-    x = tensor(draw, *shape(draw, 3))
+    x = tensor(draw, *shape(draw, 3, 2))
+    dim, order = dim_of(draw, 3), draw(st.permutations(range(3)))
     kinds = [pick(draw, "reshape", "permute", "transpose", "unsqueeze", "squeeze", "expand", "slice") for _ in range(5)]
     choices = [(draw(st.integers(0, 5)), draw(st.integers(0, 5)), draw(st.permutations(range(6)))) for _ in kinds]
 
@@ -102,7 +102,9 @@ def views(draw: Draw):
         y = x.sin()
         for kind, (i, j, order) in zip(kinds, choices, strict=True):
             y = _viewed(y, kind, i, j, order)
-        return y.cos(), y.sin()
+        flat = x.tan().reshape(-1)
+        part, turned = x.exp().narrow(dim, 0, 2).narrow(dim, 1, 1), x.transpose(dim, 0).permute(order)
+        return y.cos(), y.sin(), part.cos(), turned.sinh(), flat.reshape(x.shape[::-1]).exp()
 
     return f, (x,)
 
@@ -150,7 +152,10 @@ def pointwise(draw: Draw):
                 y = getattr(y.abs() + 0.1, kind)()
             else:
                 y = getattr(torch, kind)(y)
-        return y, F.relu(y.exp()).neg().neg(), (x.sqrt().reciprocal() * x.softmax(axis).log()).exp().log()
+        low, high = bounds[0]
+        both = torch.clamp(torch.clamp(x, min=0.6, max=high), -1.0 if low is None else low, 3.0)
+        twice = F.relu(y.exp()).neg().neg().sin() * torch.abs(input=torch.abs(x)) * both
+        return y, twice, x.exp().log().cos(), (x.sqrt().reciprocal() * x.softmax(axis).log()).exp().log()
 
     return f, (x,)
 
@@ -238,7 +243,7 @@ def repeated(draw: Draw):
 
 @for_passes("reassociate_left", "reassociate_right", "merge_linears", "join_split_linears")
 def products(draw: Draw):
-    m, k, n, p = (pick(draw, 1, 2, 30) for _ in range(4))
+    m, k, n, p = pick(draw, (1, 30, 30, 30), (30, 1, 30, 1), (30, 30, 1, 30), (2, 3, 4, 5), (30, 2, 30, 2))
     x, y, z = (torch.randn(*s, dtype=torch.float64) for s in ((m, k), (k, n), (n, p)))
     b, c = torch.randn(n, dtype=torch.float64), torch.randn(p, dtype=torch.float64)
     cut = number(draw, 0, k)
@@ -292,6 +297,7 @@ def groups(draw: Draw):
         q, k, v = (F.linear(x, w, b if biased else None) for w, b in zip(weights, biases, strict=True))
         both = F.linear(x, weights[0], biases[0]) * F.linear(y, weights[0], biases[0])
         normed = F.layer_norm(x, x.shape[1:]) * F.layer_norm(y, y.shape[1:], eps=eps)
-        return (q.sum(1) * k.sum(1) * v.sum(1)).sum() + both.sum(), normed.tanh() + y.tanh().double(), k.clamp(0.1)
+        equal = (x.sigmoid() * y.sigmoid()).sum() + (torch.clamp(x, 0.1) * torch.clamp(y, min=0.1)).sum()
+        return (q.sum(1) * k.sum(1) * v.sum(1)).sum() + both.sum() + equal, normed.tanh() + y.tanh().double(), k.clamp(0.1)
 
     return f, (x, y, *weights, *biases)

@@ -157,11 +157,16 @@ def join(boxes: Sequence[Box], dim: int) -> Joined | None:
     whole = replace(first, size=_with(first.size, axis, sum(box.size[axis] for box in boxes)), through=through)
     if first.axes[dim] == axis:
         return Joined(whole)
+    if first.axes[dim] is None:  # the dimension that was taken away, or left at size 1, comes back here
+        rest = tuple(None if a == axis else a for a in first.axes)
+        return Joined(replace(whole, axes=_with(rest, dim, axis))) if _single(boxes, axis) else None
     if axis in first.axes:
         return None
-    if first.axes[dim] is None:  # the dimension that was taken away comes back here
-        return Joined(replace(whole, axes=_with(first.axes, dim, axis)))
     return Joined(replace(whole, axes=(*first.axes[:dim], axis, *first.axes[dim:])), flatten=dim)
+
+
+def _single(boxes: Sequence[Box], axis: int) -> bool:
+    return all(box.size[axis] == 1 for box in boxes)
 
 
 def _consecutive(intervals: Sequence[tuple[int, int]]) -> bool:

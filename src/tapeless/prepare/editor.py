@@ -236,7 +236,8 @@ def _measure(nodes: Sequence[fx.Node]) -> tuple[float, int]:
 
 
 def _operators(nodes: Sequence[fx.Node]) -> list[str]:
-    return sorted(f"{node.target} {node.kwargs}" for node in nodes if operator_name(node) != "getitem")
+    """What is called on what sizes: the same as before is no progress, even where the cost model is not asked."""
+    return sorted(f"{n.target} {n.kwargs} {_described(ir.value(n))}" for n in nodes if operator_name(n) != "getitem")
 
 
 def _pairs(roots: Sequence[fx.Node], new: Sequence[Any]) -> list[tuple[fx.Node, fx.Node]]:
