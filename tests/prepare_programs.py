@@ -65,7 +65,9 @@ def neutral(draw: Draw):
     def f(x):
         y = x * 2
         steps = [torch.mul(y, value), y / torch.full((), value + 2.0), torch.pow(y, value)]
-        return [step.sin() for step in (*steps, torch.add(y, value, **alpha), torch.sub(y, other=value, **alpha))], y * 1
+        return [
+            step.sin() for step in (*steps, torch.add(y, value, **alpha), torch.sub(y, other=value, **alpha))
+        ], y * 1
 
     return f, (x,)
 
@@ -94,7 +96,7 @@ def copies(draw: Draw):
 @for_passes("drop_idle_view", "merge_reshapes", "merge_permutes", "merge_expands", "merge_slices")
 def views(draw: Draw):
     x = tensor(draw, *shape(draw, 3, 2))
-    dim, order = dim_of(draw, 3), draw(st.permutations(range(3)))
+    dim, turn = dim_of(draw, 3), draw(st.permutations(range(3)))
     kinds = [pick(draw, "reshape", "permute", "transpose", "unsqueeze", "squeeze", "expand", "slice") for _ in range(5)]
     choices = [(draw(st.integers(0, 5)), draw(st.integers(0, 5)), draw(st.permutations(range(6)))) for _ in kinds]
 
@@ -103,7 +105,7 @@ def views(draw: Draw):
         for kind, (i, j, order) in zip(kinds, choices, strict=True):
             y = _viewed(y, kind, i, j, order)
         flat = x.tan().reshape(-1)
-        part, turned = x.exp().narrow(dim, 0, 2).narrow(dim, 1, 1), x.transpose(dim, 0).permute(order)
+        part, turned = x.exp().narrow(dim, 0, 2).narrow(dim, 1, 1), x.transpose(dim, 0).permute(turn)
         return y.cos(), y.sin(), part.cos(), turned.sinh(), flat.reshape(x.shape[::-1]).exp()
 
     return f, (x,)
@@ -250,7 +252,13 @@ def products(draw: Draw):
 
     def f(x, y, z, b, c):
         split = x[:, :cut] @ y[:cut] + x[:, cut:] @ y[cut:]
-        return x @ y @ z, x @ (y @ z), torch.addmm(c, torch.addmm(b, x, y), z), torch.addmm(b, x[:, :cut], y[:cut]), split
+        return (
+            x @ y @ z,
+            x @ (y @ z),
+            torch.addmm(c, torch.addmm(b, x, y), z),
+            torch.addmm(b, x[:, :cut], y[:cut]),
+            split,
+        )
 
     return f, (x, y, z, b, c)
 
@@ -298,6 +306,10 @@ def groups(draw: Draw):
         both = F.linear(x, weights[0], biases[0]) * F.linear(y, weights[0], biases[0])
         normed = F.layer_norm(x, x.shape[1:]) * F.layer_norm(y, y.shape[1:], eps=eps)
         equal = (x.sigmoid() * y.sigmoid()).sum() + (torch.clamp(x, 0.1) * torch.clamp(y, min=0.1)).sum()
-        return (q.sum(1) * k.sum(1) * v.sum(1)).sum() + both.sum() + equal, normed.tanh() + y.tanh().double(), k.clamp(0.1)
+        return (
+            (q.sum(1) * k.sum(1) * v.sum(1)).sum() + both.sum() + equal,
+            normed.tanh() + y.tanh().double(),
+            k.clamp(0.1),
+        )
 
     return f, (x, y, *weights, *biases)

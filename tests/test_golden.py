@@ -1,8 +1,9 @@
 """Goldens: a program, the line `# output`, and the text the compiler prints for it. `--accept` rewrites the text.
 
 The folder says what is printed. `capture`: the captured graph. `prepare`: the graph after one pass, named in a header
-line `# prepare: name`, of a program `f` where it acts and of one where it must decline. `differentiate`, `specialize`: the backward.
-`lower`: the backward that serves every pattern of undefined cotangents. `partition`: forward and backward.
+line `# prepare: name`, of a program `f` where it acts and of one where it must decline. `differentiate`,
+`specialize`: the backward. `lower`: the backward that serves every pattern of undefined cotangents. `partition`:
+forward and backward.
 A header line `# undefined: 0, 2` lists outputs that never receive a cotangent.
 """
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from comparing import case, constant, table
-from comparing import check as check_case
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from prepare_programs import PROGRAMS
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 import tapeless
+from comparing import case, constant, table
+from comparing import check as check_case
+from prepare_programs import PROGRAMS
 from tapeless import prepare
 from tapeless.errors import BadOption
 from tapeless.ir import graph as ir
@@ -264,7 +264,7 @@ def test_batch_norm_folds_into_every_layer_it_may(name):
 
 
 def test_eval_train_eval_with_changing_weights():
-    """pytorch#108863: weights folded once are wrong after the next step. Through `.data` too, which nobody can watch."""
+    """pytorch#108863: weights folded once are wrong after a step; also through `.data`, which nobody can watch."""
     model, x = made_normalized("conv2d, no bias")
     eager, compiled = copy.deepcopy(model), tapeless.compile(model, prepare=FOLDING, check=True)
 
@@ -336,7 +336,9 @@ def test_a_wrong_pass_is_named(rule):
         torch.compile(sines, backend="tapeless", options={"prepare": f"{rule.name}!", "check": True})(torch.ones(3))
 
 
-@pytest.mark.parametrize(("rule", "checking"), [(sine_is_cosine, "warn"), (wrong_type, False), (raising, False)], ids=str)
+@pytest.mark.parametrize(
+    ("rule", "checking"), [(sine_is_cosine, "warn"), (wrong_type, False), (raising, False)], ids=str
+)
 def test_in_production_a_wrong_pass_is_switched_off(rule, checking):
     prepare.register(rule)
     given = torch.ones(3, requires_grad=True)
@@ -430,4 +432,6 @@ def test_symbolic_sizes_decline_or_hold():
         given = torch.randn(rows, 4, dtype=torch.float64, requires_grad=True)
         for expected, actual in zip(f(given), compiled(given), strict=True):
             torch.testing.assert_close(actual, expected)
-            torch.testing.assert_close(*(torch.autograd.grad(o.sum(), given, retain_graph=True)[0] for o in (actual, expected)))
+            torch.testing.assert_close(
+                *(torch.autograd.grad(o.sum(), given, retain_graph=True)[0] for o in (actual, expected))
+            )

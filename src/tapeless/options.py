@@ -15,8 +15,8 @@ class Options:
 
     fallback: what happens to a graph that cannot be differentiated: "raise" (default) or "eager", with one warning.
     variants: how many specialised backward programs, one per pattern of undefined cotangents, are kept per graph.
-    prepare: passes before differentiation, by name and separated by commas: "name" switches one on, "-name" off, "name!"
-        has it act wherever it is right, even where that does not pay; "off" leaves only those named after it.
+    prepare: passes before differentiation, by name and separated by commas: "name" switches one on, "-name" off,
+        "name!" has it act wherever it is right, even where that does not pay; "off" leaves only those named after it.
     check: run the program before and after each of these passes and compare outputs and gradients. True raises if they
         differ; "warn" undoes the pass, switches it off and warns.
     """

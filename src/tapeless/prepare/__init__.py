@@ -1,4 +1,4 @@
-"""Stage 2: rewrites before differentiation. What makes the program smaller here pays twice: its backward shrinks too."""
+"""Stage 2: rewrites before differentiation. What makes a program smaller here pays twice: its backward shrinks too."""
 
 from tapeless.prepare.batch_norm import BATCH_NORM
 from tapeless.prepare.engine import run as run
@@ -22,18 +22,20 @@ from tapeless.prepare.sampling import SAMPLING
 from tapeless.prepare.sharing import SHARING
 from tapeless.prepare.views import VIEWS
 
-PREPARE = ordered((
-    *NOOPS,  # what stands between two calls hides patterns
-    *VIEWS,  # fewer views to transpose; equal values look equal
-    *POINTWISE,
-    *PIECES,
-    *SHARING,  # one residual instead of two
-    *PRODUCTS,
-    *REDUCTIONS,
-    *BATCH_NORM,
-    *SAMPLING,
-    *GROUPING,
-))
+PREPARE = ordered(
+    (
+        *NOOPS,  # what stands between two calls hides patterns
+        *VIEWS,  # fewer views to transpose; equal values look equal
+        *POINTWISE,
+        *PIECES,
+        *SHARING,  # one residual instead of two
+        *PRODUCTS,
+        *REDUCTIONS,
+        *BATCH_NORM,
+        *SAMPLING,
+        *GROUPING,
+    )
+)
 
 REGISTRY = Registry(PREPARE)
 register = REGISTRY.register

@@ -37,9 +37,7 @@ def fold_batch_norm(
         return None
     factor, offset = _affine(bias, scale, shift, mean, var, eps)
     scaled = weight * _per_output_channel(factor, weight, transposed, groups)
-    return torch.ops.aten.convolution(
-        x, scaled, offset, stride, padding, dilation, transposed, output_padding, groups
-    )
+    return torch.ops.aten.convolution(x, scaled, offset, stride, padding, dilation, transposed, output_padding, groups)
 
 
 @rewrite(

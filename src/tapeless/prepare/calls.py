@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ def operator_name(node: Any) -> str:
         return ""
     if node.target is operator.getitem:
         return "getitem"
-    target = node.target
+    target: Any = node.target
     known = isinstance(target, OpOverload) and target.namespace in NAMESPACES
     return target._overloadpacket.__name__ if known else ""
 
@@ -34,7 +34,7 @@ def arguments(node: fx.Node) -> dict[str, Any]:
     return {**defaults, **dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema(overload: OpOverload) -> tuple[tuple[str, ...], dict[str, Any]]:
     given = overload._schema.arguments
     return tuple(a.name for a in given), {a.name: a.default_value for a in given if a.has_default_value()}
@@ -42,7 +42,19 @@ def schema(overload: OpOverload) -> tuple[tuple[str, ...], dict[str, Any]]:
 
 FILLED = {"ones": 1, "zeros": 0, "new_ones": 1, "new_zeros": 0, "ones_like": 1, "zeros_like": 0}
 FILLS = {"full": "fill_value", "full_like": "fill_value", "new_full": "fill_value", "scalar_tensor": "s"}
-KEEP = ("view", "_unsafe_view", "expand", "unsqueeze", "squeeze", "permute", "transpose", "t", "clone", "_to_copy", "slice")
+KEEP = (
+    "view",
+    "_unsafe_view",
+    "expand",
+    "unsqueeze",
+    "squeeze",
+    "permute",
+    "transpose",
+    "t",
+    "clone",
+    "_to_copy",
+    "slice",
+)
 
 
 def number(value: Any) -> int | float | bool | None:

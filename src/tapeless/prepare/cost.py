@@ -15,13 +15,12 @@ import torch
 from torch import fx
 
 from tapeless.ir import graph as ir
-from tapeless.prepare.facts import is_view
 from tapeless.prepare.calls import arguments, operator_name
+from tapeless.prepare.facts import is_view
 
 FLOPS_PER_NS = 40.0
 BYTES_PER_NS = 8.0
 CALL, VIEW, ITEM = 2000.0, 800.0, 50.0  # launching a kernel, making a view, taking an element of a tuple
-
 
 
 def time(nodes: Iterable[fx.Node]) -> float:

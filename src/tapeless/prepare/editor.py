@@ -139,7 +139,7 @@ class Editor:
     def _fit(self, root: fx.Node, old: torch.Tensor, new: torch.Tensor) -> fx.Node | None:
         if not isinstance(new, torch.Tensor) or not facts.same_type(old, new):
             raise Mistake(f"{root.name} is {_described(old)}, its replacement {_described(new)}")
-        if facts.same_layout(old, new) or self.relaid is not None and self.rule.relayout:
+        if facts.same_layout(old, new) or (self.relaid is not None and self.rule.relayout):
             return self.emitter.node(new)
         return self.emitter.node(new.contiguous()) if old.is_contiguous() and not new.is_contiguous() else None
 

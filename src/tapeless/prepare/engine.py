@@ -10,7 +10,7 @@ import operator
 import warnings
 from collections import deque
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -123,7 +123,7 @@ def _rewrite_at(editor: Editor, rule: Pass, node: fx.Node) -> bool:
     name = operator_name(node)
     for pattern in rule.patterns:
         found = match(pattern, node) if pattern.name == name else None
-        if found is not None and _blamed(editor, node, lambda: editor.rewrite(found)):
+        if found is not None and _blamed(editor, node, partial(editor.rewrite, found)):
             return True
     return False
 
@@ -141,13 +141,13 @@ def _blamed(editor: Editor, node: fx.Node | None, act: Any) -> Any:
     raise PassFailed(rule.name, " or ".join(map(str, rule.patterns)) or rule.says, place, problem)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _ends(rule: Pass) -> frozenset[Any]:
     """The operators that a match can end in."""
     return frozenset(overload for pattern in rule.patterns for overload in _overloads(pattern.name))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _overloads(name: str) -> tuple[Any, ...]:
     if name == "getitem":
         return (operator.getitem,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ def is_view(node: fx.Node) -> bool:
     return isinstance(node.target, OpOverload) and _returns_alias(node.target)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _returns_alias(target: OpOverload) -> bool:
     return any(result.alias_info is not None for result in target._schema.returns)
 
@@ -68,10 +68,8 @@ def is_symbolic(node: fx.Node) -> bool:
     """Does the value have a size that is not a plain number?"""
     val = ir.value(node)
     parts = val if isinstance(val, (tuple, list)) else (val,)
-    return any(
-        isinstance(v, torch.SymInt) or (isinstance(v, torch.Tensor) and any(isinstance(n, torch.SymInt) for n in v.shape))
-        for v in parts
-    )
+    sizes = [n for v in parts for n in (v.shape if isinstance(v, torch.Tensor) else (v,))]
+    return any(isinstance(n, torch.SymInt) for n in sizes)
 
 
 def active_values(graph: fx.Graph, wrt: Sequence[bool]) -> set[fx.Node]:
@@ -96,10 +94,10 @@ def dying(roots: Iterable[fx.Node]) -> list[fx.Node]:
     stack = list(found)
     while stack:
         for argument in stack.pop().all_input_nodes:
-            if argument not in found and argument.op == "call_function" and is_pure(argument):
-                if all(user in found for user in argument.users):
-                    found[argument] = None
-                    stack.append(argument)
+            known = argument in found or argument.op != "call_function" or not is_pure(argument)
+            if not known and all(user in found for user in argument.users):
+                found[argument] = None
+                stack.append(argument)
     return list(found)
 
 

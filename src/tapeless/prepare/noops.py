@@ -49,7 +49,7 @@ def drop_unsigned_zero_term(x: Tensor, zero: float, out: Tensor) -> Any:
 
 @rewrite(op.clone(x, memory_format=format), op._to_copy(x, dtype=dtype), symbolic=True)
 def drop_copy(x: Tensor, out: Tensor, site: Site) -> Any:
-    """A copy of a value that nobody can change. One of an input stays: the caller may change that before the backward."""
+    """A copy of a value that nobody can change. One of an input stays: the caller may change that before backward."""
     home = facts.memory(site.node.all_input_nodes[0])
     return x if home.op == "call_function" and same_type(x, out) else None
 

@@ -151,7 +151,8 @@ def _same(a: Any, b: Any) -> bool:
         return a is b
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return len(a) == len(b) and all(map(_same, a, b))
-    return type(a) in (int, float, bool) and type(b) in (int, float, bool) and a == b or (type(a) is type(b) and a == b)
+    plain = (int, float, bool)
+    return (type(a) is type(b) or (type(a) in plain and type(b) in plain)) and a == b
 
 
 def _shown(value: Any) -> str:
@@ -160,4 +161,3 @@ def _shown(value: Any) -> str:
 
 FACTORIES = frozenset(["full", "zeros", "ones", "scalar_tensor", "empty_like"])
 PLACEMENT = ("layout", "device", "pin_memory", "dtype", "memory_format")  # of a factory: its value's type tells them
-

@@ -103,7 +103,7 @@ def _merge_split(editor: Editor, outer: fx.Node) -> None:
     sizes, roots, positions = [], [], []
     for i, piece in enumerate(ir.value(outer)):
         if i in again:
-            roots += [(item, len(sizes) + item.args[1]) for item in again[i].users]
+            roots += [(item, len(sizes) + _index(item)) for item in again[i].users]
             sizes += [part.shape[dim] for part in ir.value(again[i])]
         else:
             roots += [(items[i], len(sizes))] if i in items else []
@@ -160,7 +160,7 @@ def _unsqueezed(box: Box, dim: int) -> Box:
 def _taken_apart(items: Sequence[Any]) -> fx.Node | None:
     """The split whose results, of equal size, are just these in this order."""
     call = items[0].args[0] if operator_name(items[0]) == "getitem" else None
-    if operator_name(call) not in SPLITS or len({tuple(part.shape) for part in ir.value(call)}) != 1:
+    if call is None or operator_name(call) not in SPLITS or len({tuple(part.shape) for part in ir.value(call)}) != 1:
         return None
     complete = len(items) == len(ir.value(call))
     return call if complete and all(item.args == (call, i) for i, item in enumerate(items)) else None
@@ -204,11 +204,17 @@ def _only_split(item: fx.Node, dim: int) -> fx.Node | None:
     return user if arguments(user)["dim"] % ir.value(item).dim() == dim else None
 
 
+def _index(item: fx.Node) -> int:
+    """Which result of a call this is."""
+    index: Any = item.args[1]
+    return index
+
+
 def _squeezed(node: fx.Node) -> list[int]:
-    given, rank = arguments(node), ir.value(node.args[0]).dim()
-    dims = given.get("dim")
+    given = arguments(node)
+    sizes, dims = ir.value(given["self"]).shape, given.get("dim")
+    rank = len(sizes)
     if dims is None:
-        sizes = ir.value(node.args[0]).shape
         return [d for d in range(rank) if sizes[d] == 1]
     return sorted({d % rank for d in (dims if not isinstance(dims, int) else [dims])})
 

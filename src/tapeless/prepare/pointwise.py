@@ -74,7 +74,7 @@ def drop_log_of_exp(x: Tensor, out: Tensor) -> Any:
 
 @rewrite(op.log(op._softmax(x, dim, False)), default=False)
 def log_of_softmax(x: Tensor, dim: int) -> Any:
-    """log(softmax(x)) = log_softmax(x). Where softmax underflows eager has −∞ and NaN gradients; hence on request only."""
+    """log(softmax(x)) = log_softmax(x). Where softmax underflows eager has −∞; hence on request only."""
     return torch.ops.aten._log_softmax(x, dim, False)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tapeless.prepare.boxes import box_of
+from tapeless.prepare.calls import operator_name
 from tapeless.prepare.editor import Site
 from tapeless.prepare.passes import Pass, Phase, rewrite
 from tapeless.prepare.pattern import anything, op, tensors
@@ -58,7 +59,7 @@ def merge_linears(x: Tensor, y: Tensor, z: Tensor, bias2: Tensor, site: Site) ->
 )
 def join_split_linears(x: Tensor, y: Tensor, z: Tensor, out: Tensor, site: Site) -> Any:
     """x₁ y + x₂ z = [x₁ x₂] [y; z] where x₁ and x₂ are the two parts of x."""
-    products = [node for node in site.through[1:] if node.args and str(node.target).startswith(("aten.mm", "aten.addmm"))]
+    products: list[Any] = [node for node in site.through if operator_name(node) in ("mm", "addmm")]
     boxes = [box_of(node.args[-2]) for node in products]
     whole = sorted(((box.begin[1], box.size[1], i) for i, box in enumerate(boxes)))
     if [box.source for box in boxes] != [boxes[0].source] * 2 or len(products) != 2:
