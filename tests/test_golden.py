@@ -1,7 +1,9 @@
 """Goldens: a program, the line `# output`, and the text the compiler prints for it. `--accept` rewrites the text.
 
-The folder says what is printed. `capture`: the captured graph. `differentiate`, `specialize`: the backward.
-`lower`: the backward that serves every pattern of undefined cotangents. `partition`: forward and backward.
+The folder says what is printed. `capture`: the captured graph. `prepare`: the graph after one pass, named in a header
+line `# prepare: name`, of a program `f` where it acts and of one where it must decline. `differentiate`,
+`specialize`: the backward. `lower`: the backward that serves every pattern of undefined cotangents. `partition`:
+forward and backward.
 A header line `# undefined: 0, 2` lists outputs that never receive a cotangent.
 """
 
@@ -18,12 +20,15 @@ from torch.utils._pytree import tree_leaves
 import tapeless
 from tapeless.ir import graph as ir
 from tapeless.ir import header, text
-from tapeless.pipeline import trace
+from tapeless.options import Options
+from tapeless.pipeline import preparation, trace
+from tapeless.prepare import PREPARE
 from tapeless.specialize.lower import lower_grad_of
 from tapeless.specialize.rewrite import specialize
 
 FOLDER = Path(__file__).parent / "golden"
-CASES = sorted(FOLDER.glob("*/*.py"))
+PASSES = sorted(FOLDER.glob("prepare/*.py"))
+CASES = [path for path in sorted(FOLDER.glob("*/*.py")) if path not in PASSES]
 MARKER = "# output\n"
 LINES = 25  # of program; a longer one is about two things
 
@@ -92,6 +97,54 @@ class Golden:
             return without_header(text.program(lowered, "backward"))
         forward, backward = without_header(str(gradient.forward)), without_header(str(gradient.backward))
         return f"{forward}\n\n{backward}" if self.stage == "partition" else backward
+
+
+@dataclass
+class PassGolden:
+    """One golden of a pass: what it makes of a program, and a program that it leaves alone."""
+
+    path: Path
+
+    def __post_init__(self):
+        self.source, _, self.expected = self.path.read_text().partition(MARKER)
+        self.option = self.source.partition("\n")[0].removeprefix("# prepare: ")
+        self.namespace = {"torch": torch, "F": torch.nn.functional}
+        torch.manual_seed(0)
+        exec(compile(self.source, str(self.path), "exec"), self.namespace)
+
+    @cached_property
+    def prepared(self):
+        """For each program: the graph, and how often the pass acted. Outputs and gradients are checked on the way."""
+        return {name: self.prepare(self.namespace[name]) for name in ("f", "declined")}
+
+    def prepare(self, function):
+        given = self.namespace["inputs"]
+        chosen = [t.requires_grad for t in given] if any(t.requires_grad for t in given) else [True] * len(given)
+        inputs = [t.detach().clone().requires_grad_(c) for t, c in zip(given, chosen, strict=True)]
+        options = Options(prepare=f"off, {self.option}", check=True)
+        graph, report = preparation(trace(function, tuple(inputs), {}), options)
+        return graph, report.applied[self.option.removesuffix("!")]
+
+    def printed(self):
+        return "\n\n".join(text.function(graph, name) for name, (graph, _) in self.prepared.items())
+
+
+@pytest.mark.parametrize("path", PASSES, ids=lambda path: path.stem)
+def test_golden_of_a_pass(path, request):
+    golden = PassGolden(path)
+    if request.config.getoption("--accept"):
+        path.write_text(golden.source + MARKER + golden.printed())
+        return
+    (_, acted), (_, declined) = golden.prepared.values()
+
+    assert acted > 0
+    assert 0 == declined
+    assert golden.expected == golden.printed()
+    assert golden.source.count("\n") < LINES
+
+
+def test_every_pass_has_a_golden():
+    assert sorted(rule.name for rule in PREPARE) == [path.stem for path in PASSES]
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}-{path.stem}")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tapeless import torch_internals
+from tapeless.capture.program import Captured
 from tapeless.errors import NotATensor, NotDependent
 from tapeless.gradient import Gradient
 from tapeless.ir import graph as ir
 from tapeless.options import Options
-from tapeless.pipeline import differentiate_captured, trace
+from tapeless.pipeline import differentiate_captured, prepared, trace
 
 Wrt = int | str | Sequence[int | str] | None
 
@@ -38,26 +40,45 @@ def differentiate(
     *examples: Any,
     wrt: Wrt = None,
     undefined: Sequence[int] = (),
+    options: Mapping[str, Any] | None = None,
     **keywords: Any,
 ) -> Gradient:
     """The forward and the backward of `function` (or of an exported program) at inputs like `examples`, as programs.
 
     `wrt` names the arguments to differentiate by, by position or name (default: the tensor arguments that require a
     gradient, or all floating point ones if none does); parameters of a module that require a gradient always count.
-    `undefined` lists the outputs that never receive a cotangent.
+    `undefined` lists the outputs that never receive a cotangent. `options` are those of `compile`.
     """
-    if isinstance(function, torch.export.ExportedProgram):
-        function = function.module()
-    names = _argument_names(function, len(examples), keywords)
-    given = dict(zip(names, (*examples, *keywords.values()), strict=True))
-    chosen = _chosen(given, wrt)
-    tracked = {name: _tracked(value, name in chosen) for name, value in given.items()}
-    args = tuple(tracked[name] for name in names[: len(examples)])
-    captured = trace(function, args, {name: tracked[name] for name in keywords})
-    arguments = [(name, leaf) for name, value in tracked.items() for leaf in tree_leaves(value) if _is_tensor(leaf)]
-    gradient = differentiate_captured(captured, arguments, undefined)
-    _check_dependence(gradient, chosen if wrt is not None else {}, tracked, [leaf for _, leaf in arguments])
-    return gradient
+    call = Call.of(function, examples, wrt, keywords)
+    return call.differentiate(prepared(call.captured, Options.parse(options)), undefined)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function captured at example arguments, and by which of them it is differentiated."""
+
+    captured: Captured
+    arguments: dict[str, Any]  # by name, requiring gradients where they are asked for
+    named: tuple[str, ...]  # the arguments that the user asked to differentiate by
+
+    @classmethod
+    def of(cls, function: Any, examples: tuple[Any, ...], wrt: Wrt, keywords: dict[str, Any]) -> Call:
+        if isinstance(function, torch.export.ExportedProgram):
+            function = function.module()
+        names = _argument_names(function, len(examples), keywords)
+        given = dict(zip(names, (*examples, *keywords.values()), strict=True))
+        chosen = _chosen(given, wrt)
+        tracked = {name: _tracked(value, name in chosen) for name, value in given.items()}
+        args = tuple(tracked[name] for name in names[: len(examples)])
+        captured = trace(function, args, {name: tracked[name] for name in keywords})
+        return cls(captured, tracked, tuple(chosen) if wrt is not None else ())
+
+    def differentiate(self, captured: Captured, undefined: Sequence[int]) -> Gradient:
+        """The derivative of the captured graph, or of what the passes made of it."""
+        leaves = [(name, leaf) for name, value in self.arguments.items() for leaf in _tensors(value)]
+        gradient = differentiate_captured(captured, leaves, undefined)
+        _check_dependence(gradient, self.named, self.arguments, [leaf for _, leaf in leaves])
+        return gradient
 
 
 def _argument_names(function: Callable[..., Any], count: int, keywords: dict[str, Any]) -> list[str]:
@@ -101,11 +122,11 @@ def _describe(value: Any) -> str:
     return f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else f"{type(value).__name__} {value!r}"
 
 
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def _check_dependence(gradient: Gradient, chosen: dict[str, Any], tracked: dict[str, Any], leaves: list[Any]) -> None:
+def _check_dependence(gradient: Gradient, chosen: Sequence[str], tracked: dict[str, Any], leaves: list[Any]) -> None:
     """Every argument the user named gets a gradient from some output."""
     reached = {id(leaves[i]) for i in gradient.gradient_inputs if i < len(leaves)}
     missing = [name for name in chosen if not any(id(leaf) in reached for leaf in tree_leaves(tracked[name]))]

@@ -80,6 +80,26 @@ class RuleFailed(TapelessError, RuntimeError):
 
 
 @dataclass(eq=False)
+class PassFailed(TapelessError, RuntimeError):
+    """A pass before differentiation changed what the program computes, or raised.
+
+    Raised under `options={"check": True}`. Otherwise the change is undone and the pass switched off with a warning.
+    Switch it off yourself with `options={"prepare": "-its_name"}`, and report it: the message says all that is needed.
+    """
+
+    name: str
+    pattern: str
+    where: Where
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"the pass `{self.name}` ({self.pattern}) is wrong here\n  at {self.where}\n  {self.problem}\n"
+            f'  options={{"prepare": "-{self.name}"}} switches it off.'
+        )
+
+
+@dataclass(eq=False)
 class ProgramFailed(TapelessError, RuntimeError):
     """The program itself fails on inputs like the examples: shapes that do not fit, a number where a tensor must be.
 

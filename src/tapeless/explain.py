@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
 
-from tapeless.api import differentiate
+from tapeless.api import Call, Wrt
 from tapeless.gradient import Gradient
 from tapeless.ir import graph as ir
 from tapeless.ir import text
 from tapeless.ir.copying import copy_graph
+from tapeless.ir.custom import inlined
+from tapeless.options import Options
+from tapeless.pipeline import preparation
+from tapeless.prepare.report import Preparation
 from tapeless.rules.support import support
 from tapeless.specialize.savings import Savings
 
@@ -46,13 +50,15 @@ class Report:
     """What `explain` returns: print it, write it with `.html(path)`, or show it in a notebook."""
 
     title: str
+    captured: str
     program: str
     forward: str
     backward: str
     saved: tuple[Saved, ...]
     rules: tuple[RuleUse, ...]
     savings: Savings  # what `undefined` outputs took away
-    nodes: dict[str, int]  # calls in the program and in the backward, and `grad_of` regions
+    nodes: dict[str, int]  # calls in the program as captured and as prepared, in the backward, and `grad_of` regions
+    preparation: Preparation  # what was done to the program before it was differentiated
 
     @property
     def saved_bytes(self) -> int:
@@ -68,10 +74,12 @@ class Report:
         """Title → rows, the first of which is the heading."""
         saved = [(s.name, s.kind, s.type, f"{s.bytes:,}", "; ".join(s.wanted_by)) for s in self.saved]
         rules = [(r.op, r.support, str(r.times)) for r in self.rules]
+        passes = [("pass", "applied", "declined", "saves", "first at"), *self.preparation.rows()]
         removed = [
             (r.region.forward, r.region.op, str(r.calls), str(r.calls_left), r.why) for r in self.savings.removed
         ]
         found = {
+            "Passes before differentiation": passes,
             "What the backward reads": [("value", "kind", "type", "bytes", "for the gradient of"), *saved],
             "Rules": [("operator", "rule", "times"), *rules],
             "Removed": [("grad_of", "operator", "calls gone", "calls left", "why"), *removed],
@@ -79,7 +87,8 @@ class Report:
         return {title: rows for title, rows in found.items() if len(rows) > 1}
 
     def programs(self) -> dict[str, str]:
-        return {"Program": self.program, "Forward": self.forward, "Backward": self.backward}
+        before = {"Captured": self.captured} if self.captured != self.program else {}
+        return {**before, "Program": self.program, "Forward": self.forward, "Backward": self.backward}
 
     def __str__(self) -> str:
         tables = [f"{title}\n{_aligned(rows)}" for title, rows in self.tables().items()]
@@ -106,21 +115,34 @@ _STYLE = (
 )
 
 
-def explain(function: Callable[..., Any], *examples: Any, **how: Any) -> Report:
-    """How `function` is differentiated at inputs like `examples`. Keywords are those of `differentiate`."""
-    gradient = differentiate(function, *examples, **how)
+def explain(
+    function: Callable[..., Any],
+    *examples: Any,
+    wrt: Wrt = None,
+    undefined: Sequence[int] = (),
+    options: Mapping[str, Any] | None = None,
+    **keywords: Any,
+) -> Report:
+    """How `function` is differentiated at inputs like `examples`. The arguments are those of `differentiate`."""
+    call = Call.of(function, examples, wrt, keywords)
+    captured = text.program(inlined(call.captured.graph), "program")
+    graph, done = preparation(call.captured, Options.parse(options))
+    gradient = call.differentiate(replace(call.captured, graph=graph), undefined)
     backward = gradient.backward.graph
     program = _without_temporaries(gradient)
     regions = list(dict.fromkeys(record for node in ir.calls(backward) if (record := ir.region(node))))
     return Report(
         title=getattr(function, "__name__", type(function).__name__),
+        captured=captured,
         program=text.program(program, "program"),
         forward=str(gradient.forward),
         backward=str(gradient.backward),
         saved=tuple(_saved(gradient)),
         rules=tuple(_rules(gradient, regions)),
         savings=gradient.savings,
+        preparation=done,
         nodes={
+            **({"operators captured": done.nodes_before} if done.applied else {}),
             "operators": len(ir.calls(program)),
             "operators in the backward": len(ir.calls(backward)),
             "regions": len(regions),
@@ -129,7 +151,7 @@ def explain(function: Callable[..., Any], *examples: Any, **how: Any) -> Report:
 
 
 def _without_temporaries(gradient: Gradient) -> fx.Graph:
-    """The program as captured: the forward that returns its own outputs only."""
+    """The program as it is differentiated: the forward that returns its own outputs only."""
     graph = copy_graph(gradient.forward.graph)
     graph.output_node().args = (ir.outputs(graph)[: gradient.real_outputs],)
     graph.eliminate_dead_code()

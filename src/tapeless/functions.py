@@ -26,6 +26,8 @@ from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph, copy_nodes
 from tapeless.ir.custom import inline_custom
+from tapeless.options import Options
+from tapeless.pipeline import prepared
 from tapeless.runtime import bridge
 from tapeless.runtime.program import Program, Recent
 from tapeless.runtime.signature import Signature
@@ -177,7 +179,7 @@ class Result:
 
 def _record(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., list[Result]]:
     """The Dynamo backend that captures and runs nothing."""
-    entry, outputs = Entry(capture(module, inputs)), len(ir.outputs(module.graph))
+    entry, outputs = Entry(prepared(capture(module, inputs), Options())), len(ir.outputs(module.graph))
     return lambda *args: [Result(entry, args, i) for i in range(outputs)]
 
 

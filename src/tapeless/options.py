@@ -18,11 +18,17 @@ class Options:
     backend: what runs the programs: "python" (default), generated source, or "inductor", torch's code generator.
     fallback: what happens to a graph that cannot be differentiated: "raise" (default) or "eager", with one warning.
     variants: how many specialised backward programs, one per pattern of undefined cotangents, are kept per graph.
+    prepare: passes before differentiation, by name and separated by commas: "name" switches one on, "-name" off,
+        "name!" has it act wherever it is right, even where that does not pay; "off" leaves only those named after it.
+    check: run the program before and after each of these passes and compare outputs and gradients. True raises if they
+        differ; "warn" undoes the pass, switches it off and warns.
     """
 
     backend: str = "python"
     fallback: str = "raise"
     variants: int = 8
+    prepare: str = ""
+    check: bool | str = False
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -31,6 +37,10 @@ class Options:
             raise BadOption(f'fallback must be "raise" or "eager", got {self.fallback!r}')
         if not isinstance(self.variants, int) or self.variants < 1:
             raise BadOption(f"variants must be a positive integer, got {self.variants!r}")
+        if not isinstance(self.prepare, str):
+            raise BadOption(f"prepare must be a string of names separated by commas, got {self.prepare!r}")
+        if self.check not in (True, False, "warn"):
+            raise BadOption(f'check must be True, False or "warn", got {self.check!r}')
 
     @classmethod
     def parse(cls, given: Mapping[str, Any] | None) -> Options:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tapeless import torch_internals
+from tapeless import prepare, torch_internals
 from tapeless.backends.select import compile_graph
 from tapeless.capture.program import Captured, capture
 from tapeless.errors import MissingRule, Unsupported
@@ -20,6 +20,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.ir.custom import inlined
 from tapeless.options import Options
+from tapeless.prepare.report import Preparation
 from tapeless.runtime.derivatives import differentiate_graph
 from tapeless.runtime.signature import Signature
 from tapeless.runtime.stages import runnable_program
@@ -28,7 +29,7 @@ from tapeless.runtime.stages import runnable_program
 def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """A Dynamo graph → a function with eager's results, aliases, mutations and gradients."""
     try:
-        captured = capture(module, inputs)
+        captured = prepared(capture(module, inputs), options)
         run = differentiated(captured, options) if captured.needs_gradient else undifferentiated(captured, options)
     except (MissingRule, Unsupported) as problem:
         if options.fallback == "raise":
@@ -37,6 +38,17 @@ def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Ca
         return module
     wrapped = captured.convention.wrap(run)
     return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
+
+
+def prepared(captured: Captured, options: Options) -> Captured:
+    """The captured graph after the passes before differentiation."""
+    return replace(captured, graph=preparation(captured, options)[0])
+
+
+def preparation(captured: Captured, options: Options) -> tuple[fx.Graph, Preparation]:
+    """The prepared graph, and what was done to it."""
+    examples = [captured.example(node) for node in ir.inputs(captured.graph)]
+    return prepare.run(captured.graph, captured.wrt, prepare.REGISTRY, options.prepare, options.check, examples)
 
 
 def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:

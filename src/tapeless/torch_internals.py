@@ -372,6 +372,10 @@ def unknown_size(fake_mode: FakeTensorMode) -> torch.SymInt:
         return environment.create_unbacked_symint()
 
 
+def is_fake(value: Any) -> bool:
+    return isinstance(value, FakeTensor)
+
+
 @contextlib.contextmanager
 def _data_dependent_sizes(fake_mode: FakeTensorMode) -> Iterator[None]:
     """`g[mask]` has a size that only the run knows: let it be a symbol."""
@@ -397,6 +401,16 @@ def emission(fake_mode: FakeTensorMode) -> Iterator[None]:
         torch.no_grad(),
         torch._C._DisableAutocast(),
     ):
+        yield
+
+
+@contextlib.contextmanager
+def running() -> Iterator[None]:
+    """Where a graph is run on real tensors in the middle of a compilation, under eager's autograd.
+
+    Relies on `_disable_current_modes`, and leaves the random numbers of the program as they were.
+    """
+    with without_modes(), torch.random.fork_rng(devices=[]), torch.enable_grad(), torch._C._DisableAutocast():
         yield
 
 

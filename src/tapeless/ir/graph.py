@@ -3,8 +3,8 @@
 A graph is a functional ATen program. Placeholders are its inputs, the output node holds a flat list. What a node's
 value looks like stands in `node.meta["val"]` (a fake tensor, a symbolic integer, or a tuple of those), where the user
 wrote it in `node.meta["stack_trace"]`, which `grad_of` region it belongs to in `node.meta["region"]`, whose
-cotangents it adds up in `node.meta["total_of"]`, and the runtime test it stands under in `node.meta["guard"]`: these
-keys are read and written here only.
+cotangents it adds up in `node.meta["total_of"]`, the runtime test it stands under in `node.meta["guard"]`, and which
+pass made it from what in `node.meta["origin"]`: these keys are read and written here only.
 """
 
 from __future__ import annotations
@@ -27,6 +27,14 @@ class Region:
     op: str
     where: Where
     linear: bool = True  # a custom backward is linear only if declared so
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value that capture did not write comes from."""
+
+    rule: str  # the pass that wrote it
+    sources: tuple[str, ...]  # the values that it replaced
 
 
 def inputs(graph: fx.Graph) -> list[fx.Node]:
@@ -79,6 +87,14 @@ def set_guard(node: fx.Node, test: fx.Node) -> None:
     node.meta["guard"] = test
 
 
+def origin(node: fx.Node) -> Origin | None:
+    return node.meta.get("origin")
+
+
+def set_origin(node: fx.Node, record: Origin) -> None:
+    node.meta["origin"] = record
+
+
 def constant(node: fx.Node) -> torch.Tensor | None:
     """The tensor that a `get_attr` node stands for."""
     return node.meta.get("constant")
@@ -129,3 +145,9 @@ def rename(node: fx.Node, name: str) -> None:
     """Give the node a readable name (made unique by the graph)."""
     clean = re.sub(r"\W+", "_", name).strip("_") or "value"
     node._rename(f"v_{clean}" if clean[0].isdigit() or clean in TAKEN else clean)
+
+
+def take_name(node: fx.Node, gone: fx.Node) -> None:
+    """Give the node the name of one that stands in the graph no more (which the graph itself never gives out again)."""
+    if gone._erased:
+        node.name = gone.name

@@ -1,1 +1,41 @@
-"""Stage 2: passes before differentiation. There are none yet: the captured graph is differentiated as it is."""
+"""Stage 2: rewrites before differentiation. What makes a program smaller here pays twice: its backward shrinks too."""
+
+from tapeless.prepare.batch_norm import BATCH_NORM
+from tapeless.prepare.engine import run as run
+from tapeless.prepare.grouping import GROUPING
+from tapeless.prepare.noops import NOOPS
+from tapeless.prepare.passes import Pass as Pass
+from tapeless.prepare.passes import Phase as Phase
+from tapeless.prepare.passes import Safety as Safety
+from tapeless.prepare.passes import rewrite as rewrite
+from tapeless.prepare.passes import sweep as sweep
+from tapeless.prepare.pattern import anything as anything
+from tapeless.prepare.pattern import numbers as numbers
+from tapeless.prepare.pattern import op as op
+from tapeless.prepare.pattern import tensors as tensors
+from tapeless.prepare.pieces import PIECES
+from tapeless.prepare.pointwise import POINTWISE
+from tapeless.prepare.products import PRODUCTS
+from tapeless.prepare.reductions import REDUCTIONS
+from tapeless.prepare.registry import Registry, ordered
+from tapeless.prepare.sampling import SAMPLING
+from tapeless.prepare.sharing import SHARING
+from tapeless.prepare.views import VIEWS
+
+PREPARE = ordered(
+    (
+        *NOOPS,  # what stands between two calls hides patterns
+        *VIEWS,  # fewer views to transpose; equal values look equal
+        *POINTWISE,
+        *PIECES,
+        *SHARING,  # one residual instead of two
+        *PRODUCTS,
+        *REDUCTIONS,
+        *BATCH_NORM,
+        *SAMPLING,
+        *GROUPING,
+    )
+)
+
+REGISTRY = Registry(PREPARE)
+register = REGISTRY.register

@@ -1,0 +1,155 @@
+"""Runs passes over a graph until none acts any more.
+
+A pass is tried at every call that its pattern can end in, and again wherever it changed something. Every replacement
+lowers the measure of the editor, so this ends; a bound that is linear in the size of the graph says so as well.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import fx
+
+from tapeless import torch_internals
+from tapeless.errors import PassFailed
+from tapeless.ir import graph as ir
+from tapeless.ir.copying import copy_graph
+from tapeless.prepare import check, facts
+from tapeless.prepare.calls import NAMESPACES, operator_name
+from tapeless.prepare.editor import Editor, Mistake
+from tapeless.prepare.order import sort_calls
+from tapeless.prepare.passes import Pass
+from tapeless.prepare.pattern import match
+from tapeless.prepare.registry import Chosen, Registry
+from tapeless.prepare.report import Preparation, Step
+
+ROUNDS = 8  # over all passes; two do for every model tried
+MOST = 8  # replacements of one pass in one round, per call of the graph
+
+
+def run(
+    graph: fx.Graph,
+    wrt: Sequence[bool],
+    registry: Registry,
+    option: str = "",
+    checking: bool | str = False,
+    examples: Sequence[Any] = (),
+) -> tuple[fx.Graph, Preparation]:
+    """A graph that computes the same with less, and what was done. `wrt`: which inputs may carry a derivative."""
+    chosen = registry.choose(option)
+    calls = len(ir.calls(graph))
+    steps: list[Step] = []
+    for _ in range(ROUNDS):
+        made = 0
+        for choice in [c for c in chosen if c.rule.name not in registry.wrong]:
+            graph, done = _guarded(graph, wrt, choice, registry, checking, examples)
+            steps.extend(done)
+            made += sum(step.made for step in done)
+        if not made:
+            break
+    last = {(s.rule, s.before): s for s in steps if not s.made}  # declined in every round: once is enough
+    kept = [s for s in steps if s.made or last[s.rule, s.before] is s]
+    return graph, Preparation(tuple(kept), calls, len(ir.calls(graph)))
+
+
+def _guarded(
+    graph: fx.Graph, wrt: Sequence[bool], choice: Chosen, registry: Registry, checking: bool | str, examples: Any
+) -> tuple[fx.Graph, list[Step]]:
+    """One pass; if it fails the graph is as before, and the pass is off or the failure an error."""
+    spare = copy_graph(graph) if checking else None
+    try:
+        steps = apply(graph, wrt, choice)
+        if spare is not None and any(step.made for step in steps):
+            _compare(spare, graph, wrt, choice.rule, steps, examples)
+    except PassFailed as problem:
+        if checking is True:
+            raise
+        registry.wrong[choice.rule.name] = str(problem)
+        warnings.warn(f"switched off: {problem}", stacklevel=2)
+        return spare or graph, []
+    return graph, steps
+
+
+def _compare(before: fx.Graph, after: fx.Graph, wrt: Sequence[bool], rule: Pass, steps: Any, examples: Any) -> None:
+    difference = check.difference(before, after, wrt, examples)
+    if difference:
+        first = next(step for step in steps if step.made)
+        raise PassFailed(rule.name, " or ".join(map(str, rule.patterns)) or rule.says, first.where, difference)
+
+
+def apply(graph: fx.Graph, wrt: Sequence[bool], choice: Chosen) -> list[Step]:
+    """Run one pass to its fixpoint."""
+    rule = choice.rule
+    ends = [n for t in _ends(rule) for n in graph.find_nodes(op="call_function", target=t, sort=False)]
+    if rule.patterns and not ends:
+        return []
+    editor = Editor(graph, rule, choice.forced, facts.active_values(graph, wrt))
+    fakes = torch_internals.fake_mode_of([ir.value(node) for node in ir.inputs(graph)])
+    with torch_internals.emission(fakes), editor.emitter:
+        if rule.patterns:
+            _rewrite_everywhere(editor, ends)
+        else:
+            _blamed(editor, None, lambda: rule.act(editor))
+    if editor.moved:
+        sort_calls(graph)
+    if editor.steps:
+        graph.eliminate_dead_code()
+    return editor.steps
+
+
+def _rewrite_everywhere(editor: Editor, ends: list[fx.Node]) -> None:
+    rule, wanted = editor.rule, _ends(editor.rule)
+    queue, waiting = deque(sorted(ends)), set(ends)
+    budget = MOST * (len(ends) + 8)
+    while queue and budget:
+        node = queue.popleft()
+        waiting.discard(node)
+        if node._erased or not _rewrite_at(editor, rule, node):
+            continue
+        budget -= 1
+        again = [n for n in editor.touched if n.target in wanted and n not in waiting]
+        editor.touched.clear()
+        queue.extend(again)
+        waiting.update(again)
+
+
+def _rewrite_at(editor: Editor, rule: Pass, node: fx.Node) -> bool:
+    name = operator_name(node)
+    for pattern in rule.patterns:
+        found = match(pattern, node) if pattern.name == name else None
+        if found is not None and _blamed(editor, node, partial(editor.rewrite, found)):
+            return True
+    return False
+
+
+def _blamed(editor: Editor, node: fx.Node | None, act: Any) -> Any:
+    """Run a piece of a pass; whatever goes wrong in it is the pass's failure."""
+    rule = editor.rule
+    try:
+        return act()
+    except Mistake as mistake:
+        problem = str(mistake)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+    place = ir.where(node if node is not None else next(iter(editor.graph.nodes)))
+    raise PassFailed(rule.name, " or ".join(map(str, rule.patterns)) or rule.says, place, problem)
+
+
+@cache
+def _ends(rule: Pass) -> frozenset[Any]:
+    """The operators that a match can end in."""
+    return frozenset(overload for pattern in rule.patterns for overload in _overloads(pattern.name))
+
+
+@cache
+def _overloads(name: str) -> tuple[Any, ...]:
+    if name == "getitem":
+        return (operator.getitem,)
+    packets = [getattr(getattr(torch.ops, namespace), name, None) for namespace in NAMESPACES]
+    return tuple(getattr(packet, o) for packet in packets if packet is not None for o in packet.overloads())
