@@ -154,6 +154,17 @@ def scan_in_branch(ops, x, h, w):
     return ops.cond(x.sum() > 100, lambda x, h: (h.cos(), x * 3), long, (x, h))
 
 
+def constants_in_bodies(ops, x, h, w):
+    """Of two loops, the second one nested in itself: each constant stays with its own body."""
+
+    def body(h, row):
+        last, inner = ops.scan(lambda c, r: (c * r * torch.tensor(5.0, dtype=D), c.sin()), h, w)
+        return last * torch.tensor(3.0, dtype=D) + row, inner.sum(0)
+
+    first = ops.scan(lambda c, r: (c * torch.tensor(2.0, dtype=D) + r, c.cos()), h, x)
+    return *first, *ops.scan(body, first[0] / 100, x / 100)
+
+
 def map_in_scan(ops, x, h, w):
     return ops.scan(lambda c, r: (ops.map(lambda q: (q * c).sin(), w).sum(0) + r, c.exp()), h, x)
 
@@ -190,8 +201,8 @@ def associative(ops, x, h, w):
 
 LOOPS = (
     cell, columns_backwards, two_carries, several_rows, no_residuals, private_operands, row_without_gradient,
-    in_no_grad, branch_in_scan, scan_in_scan, scan_in_branch, map_in_scan, rounds, rounds_that_depend_on_data,
-    no_rounds, while_in_map, custom_function_in_scan, associative,
+    in_no_grad, branch_in_scan, scan_in_scan, scan_in_branch, constants_in_bodies, map_in_scan, rounds,
+    rounds_that_depend_on_data, no_rounds, while_in_map, custom_function_in_scan, associative,
 )  # fmt: skip
 by_loop = pytest.mark.parametrize("loop", LOOPS, ids=lambda f: f.__name__)
 
