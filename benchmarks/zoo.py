@@ -97,7 +97,17 @@ def _equal(result: Result) -> bool:
 
 def tables_of(models: dict[str, Result], label: str) -> list[Table]:
     """A line per model, and how often each verdict fell."""
-    columns = ("architecture", "verdict", "error", "Dynamo alone", "None differs", "graphs", "first step s", "remark")
+    columns = (
+        "architecture",
+        "verdict",
+        "error",
+        "Dynamo alone",
+        "None differs",
+        "graphs",
+        "first step s",
+        "commit",
+        "remark",
+    )
     rows = [[name, verdict(result), *_cells(result)] for name, result in sorted(models.items())]
     counts = Counter(verdict(result) for result in models.values())
     totals = [[word, str(count)] for word, count in counts.most_common()]
@@ -106,7 +116,7 @@ def tables_of(models: dict[str, Result], label: str) -> list[Table]:
 
 def _cells(result: Result) -> list[str]:
     if "error" in result:
-        return [""] * 5 + [result["error"]]
+        return [""] * 5 + [result["commit"], result["error"]]
     backend, dynamo = result["backend"], result["dynamo"]
     return [
         _error(backend),
@@ -114,6 +124,7 @@ def _cells(result: Result) -> list[str]:
         _nones(backend),
         str(dynamo.get("graphs", "")),
         number(backend.get("seconds"), 1),
+        result["commit"],
         _remark(backend, dynamo),
     ]
 
@@ -143,7 +154,8 @@ def main() -> None:
     console = Console(stderr=True)
     for name in given.names or [name for name in BY_NAME if name not in models]:
         with console.status(name):
-            models[name] = isolate.call(train, name, given.backend, limit=given.limit)
+            result = isolate.call(train, name, given.backend, limit=given.limit)
+            models[name] = {**result, "commit": origin()["commit"]}
         console.print(f"{name}: {verdict(models[name])}")
         _save(models, given)
     for table in tables_of(models, given.backend):

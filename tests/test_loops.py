@@ -154,6 +154,17 @@ def scan_in_branch(ops, x, h, w):
     return ops.cond(x.sum() > 100, lambda x, h: (h.cos(), x * 3), long, (x, h))
 
 
+def constants_in_bodies(ops, x, h, w):
+    """Of two loops, the second one nested in itself: each constant stays with its own body."""
+
+    def body(h, row):
+        last, inner = ops.scan(lambda c, r: (c * r * torch.tensor(5.0, dtype=D), c.sin()), h, w)
+        return last * torch.tensor(3.0, dtype=D) + row, inner.sum(0)
+
+    first = ops.scan(lambda c, r: (c * torch.tensor(2.0, dtype=D) + r, c.cos()), h, x)
+    return *first, *ops.scan(body, first[0] / 100, x / 100)
+
+
 def map_in_scan(ops, x, h, w):
     return ops.scan(lambda c, r: (ops.map(lambda q: (q * c).sin(), w).sum(0) + r, c.exp()), h, x)
 
@@ -175,11 +186,13 @@ def no_rounds(ops, x, h, w):
 
 
 def while_in_map(ops, x, h, w):
+    """Some rows make no round."""
+
     def body(row):
-        (v,) = ops.while_loop(lambda v: v.norm() < 30, lambda v: (v * 2 + h.sin(),), (row,))
+        (v,) = ops.while_loop(lambda v: v.norm() < 2, lambda v: (v * 2 + h.sin() * row,), (row.cos(),))
         return v @ w
 
-    return ops.map(body, x)
+    return ops.map(body, torch.cat([x, 0 * x]))
 
 
 def associative(ops, x, h, w):
@@ -188,8 +201,8 @@ def associative(ops, x, h, w):
 
 LOOPS = (
     cell, columns_backwards, two_carries, several_rows, no_residuals, private_operands, row_without_gradient,
-    in_no_grad, branch_in_scan, scan_in_scan, scan_in_branch, map_in_scan, rounds, rounds_that_depend_on_data,
-    no_rounds, while_in_map, custom_function_in_scan, associative,
+    in_no_grad, branch_in_scan, scan_in_scan, scan_in_branch, constants_in_bodies, map_in_scan, rounds,
+    rounds_that_depend_on_data, no_rounds, while_in_map, custom_function_in_scan, associative,
 )  # fmt: skip
 by_loop = pytest.mark.parametrize("loop", LOOPS, ids=lambda f: f.__name__)
 
@@ -314,13 +327,17 @@ def test_number_carried_where_nothing_is_differentiated():
     assert [8.0] == torch.compile(function, backend="tapeless", fullgraph=True)(torch.ones(1)).tolist()
 
 
-def test_one_program_for_all_lengths():
-    _, h, w = arguments(cell)
-    function = torch.compile(lambda *args: cell(TORCH, *args), backend="tapeless", fullgraph=True, dynamic=True)
-    for length in (5, 2, 7):
-        x = torch.randn(length, 3, dtype=D, requires_grad=True)
+@pytest.mark.parametrize("loop", [cell, two_carries, rounds], ids=lambda f: f.__name__)
+def test_one_program_for_all_lengths(loop):
+    torch._dynamo.reset()
+    _, h, w = arguments(loop)
+    function = torch.compile(lambda *args: loop(TORCH, *args), backend="tapeless", fullgraph=True, dynamic=True)
+    for length in (5, 2):
+        args = [torch.randn(length, 3, dtype=D, requires_grad=True), h, w]
+        first = [True] + [False] * (len(outputs(eager(loop), args)) - 1)
 
-        same(gradients(eager(cell), [x, h, w], [True, True]), gradients(function, [x, h, w], [True, True]))
+        same(gradients(eager(loop), args, first), gradients(function, args, first))
+        same(second_derivatives(eager(loop), args), second_derivatives(function, args))
 
 
 def test_what_no_cotangent_reaches_costs_nothing():

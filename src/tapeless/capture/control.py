@@ -65,40 +65,43 @@ def undifferentiated_control_flow(module: fx.GraphModule) -> Iterator[None]:
             node.target = op
 
 
-def resolve_control_flow(graph: fx.Graph, module: fx.GraphModule) -> None:
+def resolve_control_flow(graph: fx.Graph, module: fx.GraphModule, path: str = "") -> None:
     """In the traced graph: calls of higher order operators become `Branch`, `Scan` and `While` nodes."""
     for node in ir.calls(graph):
         resolve = RESOLVE.get(node.target)
         if resolve is not None:
-            resolve(node, module)
+            resolve(node, lambda side: _body(module, side, path))
     graph.eliminate_dead_code()
 
 
-def _cond(node: fx.Node, module: fx.GraphModule) -> None:
+Bodies = Callable[[Any], fx.Graph]  # from a `get_attr` node to the body that it stands for
+
+
+def _cond(node: fx.Node, bodies: Bodies) -> None:
     predicate, true, false, operands = cast(tuple[Any, ...], node.args)
-    node.target = Branch(_body(module, true), _body(module, false))
+    node.target = Branch(bodies(true), bodies(false))
     node.args = (predicate, *operands)
 
 
-def _scan(node: fx.Node, module: fx.GraphModule) -> None:
+def _scan(node: fx.Node, bodies: Bodies) -> None:
     body, carries, rows, operands = cast(tuple[Any, ...], node.args)
-    node.target = Scan(_body(module, body), len(carries))
+    node.target = Scan(bodies(body), len(carries))
     node.args = (_length(node, rows[0]), list(carries), list(rows), list(operands))
 
 
-def _map(node: fx.Node, module: fx.GraphModule) -> None:
+def _map(node: fx.Node, bodies: Bodies) -> None:
     body, rows, operands = cast(tuple[Any, ...], node.args)
-    node.target = Scan(_body(module, body), 0)
+    node.target = Scan(bodies(body), 0)
     node.args = (_length(node, rows[0]), [], list(rows), list(operands))
 
 
-def _while(node: fx.Node, module: fx.GraphModule) -> None:
+def _while(node: fx.Node, bodies: Bodies) -> None:
     condition, body, carries, operands = cast(tuple[Any, ...], node.args)
-    node.target = While(_body(module, condition), _body(module, body), len(carries))
+    node.target = While(bodies(condition), bodies(body), len(carries))
     node.args = (list(carries), list(operands))
 
 
-RESOLVE: dict[Any, Callable[[fx.Node, fx.GraphModule], None]] = {
+RESOLVE: dict[Any, Callable[[fx.Node, Bodies], None]] = {
     torch_internals.cond: _cond,
     torch_internals.scan: _scan,
     torch_internals.map_: _map,
@@ -117,13 +120,13 @@ def _length(node: fx.Node, rows: fx.Node) -> int | fx.Node:
     return size
 
 
-def _body(module: fx.GraphModule, side: Any) -> fx.Graph:
-    body = getattr(module, str(side.target))
+def _body(module: fx.GraphModule, side: Any, path: str) -> fx.Graph:
+    body, path = getattr(module, str(side.target)), f"{path}{side.target}_"
     result = body.graph.output_node().args[0]
     if isinstance(result, fx.Node):
         body.graph.output_node().args = ([result],)
     keep_constants(body.graph, body)
     for node in body.graph.find_nodes(op="get_attr"):
-        ir.rename(node, f"{side.target}_{node.name}")  # the text keeps all constants in one place
-    resolve_control_flow(body.graph, body)
+        ir.rename(node, f"{path}{node.name}")  # the text keeps all constants in one place
+    resolve_control_flow(body.graph, body, path)
     return body.graph

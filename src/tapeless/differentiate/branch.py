@@ -19,6 +19,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir.control import Branch
 from tapeless.ir.copying import copy_graph, copy_nodes
 from tapeless.ir.emit import Emitter
+from tapeless.ir.undefined import settled
 from tapeless.torch_internals import fresh, without_modes
 
 aten = torch.ops.aten
@@ -50,7 +51,7 @@ def _backward(side: fx.Graph, wanted: Sequence[int]) -> fx.Graph:
     joint = reverse(graph, [ir.inputs(graph)[i] for i in wanted], flags)
     cotangents = [_cotangent(joint, i) for i, flag in enumerate(flags) if flag]
     gradients = [_gradient(joint, i) for i in wanted]
-    return copy_nodes([], [*cotangents, *joint.inputs], gradients)
+    return settled(copy_nodes([], [*cotangents, *joint.inputs], gradients))
 
 
 @push_through.register

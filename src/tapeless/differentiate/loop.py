@@ -22,7 +22,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir.control import Loop, Scan, While
 from tapeless.ir.copying import copy_graph, copy_nodes
 from tapeless.ir.emit import Emitter
-from tapeless.ir.ops import accumulate
+from tapeless.ir.undefined import settled
 from tapeless.torch_internals import fake_mode_of, fresh, stacked_type, unknown_size, without_modes
 
 aten = torch.ops.aten
@@ -62,7 +62,8 @@ def _(target: Scan | While, emitter: Emitter, node: fx.Node, g: Any, active: Any
     stacks = _stack_also(emitter, loop, joint, kept)
     for i, gradient in _reversed_scan(emitter, loop, joint, sent, dict(zip(kept, stacks, strict=True))):
         if (given := loop.inputs[i]) in active:
-            yield given, defined_for(emitter, given, gradient) if isinstance(target, While) else gradient
+            may_be_none = isinstance(target, While) and i >= len(loop.carries)  # an operand, if there was no round
+            yield given, defined_for(emitter, given, gradient) if may_be_none else gradient
 
 
 def _reversed_body(loop: Loop, active: Flags, given: Given) -> Joint:
@@ -73,13 +74,15 @@ def _reversed_body(loop: Loop, active: Flags, given: Given) -> Joint:
         reached = active_nodes(body, chosen(ir.inputs(body), flags))
         return [output in reached for output in ir.outputs(body)]
 
-    def differentiated(flags: Flags) -> Joint:
+    joints: dict[tuple[bool, ...], Joint] = {}
+
+    def reached(flags: Flags) -> Flags:
         graph = copy_graph(body)
-        return reverse(graph, chosen(ir.inputs(graph), wrt), flags)
+        joints[tuple(flags)] = joint = reverse(graph, chosen(ir.inputs(graph), wrt), flags)
+        return [g is not None for g in joint.gradients]
 
     wrt = stable(active, carries, depends)
-    asked = [i in given for i in range(len(ir.outputs(body)))]
-    return differentiated(stable(asked, carries, lambda f: [g is not None for g in differentiated(f).gradients]))
+    return joints[tuple(stable([i in given for i in range(len(ir.outputs(body)))], carries, reached))]
 
 
 def _stack_also(emitter: Emitter, loop: Loop, joint: Joint, kept: list[fx.Node]) -> list[torch.Tensor]:
@@ -169,10 +172,3 @@ def _only_read(body: fx.Graph, sections: list[Section]) -> list[Section]:
             if node not in read:
                 body.erase_node(inputs[node])
     return [carried, *([pair for pair in section if pair[0] in read] for section in others)]
-
-
-def settled(graph: fx.Graph) -> fx.Graph:
-    """Inside a body every cotangent is defined: sums of them are plain ones."""
-    for node in graph.find_nodes(op="call_function", target=accumulate):
-        node.target = aten.add.Tensor
-    return graph

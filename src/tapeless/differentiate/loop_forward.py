@@ -23,13 +23,15 @@ def _(target: Scan | While, emitter: Emitter, node: fx.Node, tangents: Tangents)
     loop = Loop.of(node)
     given = {i: t for i, a in enumerate(loop.inputs) if _is_tangent(emitter, t := tangents.get(a))}
 
-    def pushed(flags: Flags) -> Joint:
+    joints: dict[tuple[bool, ...], Joint] = {}
+
+    def reached(flags: Flags) -> Flags:
         graph = copy_graph(target.body)
-        return push(graph, chosen(ir.inputs(graph), flags))
+        joints[tuple(flags)] = joint = push(graph, chosen(ir.inputs(graph), flags))
+        return [t is not None for t in joint.gradients]
 
     with without_modes():
-        start = [i in given for i in range(len(loop.inputs))]
-        joint = pushed(stable(start, len(loop.carries), lambda f: [t is not None for t in pushed(f).gradients]))
+        joint = joints[tuple(stable([i in given for i in range(len(loop.inputs))], len(loop.carries), reached))]
     found = {loop.result(i): t for i, t in _pushed_loop(emitter, loop, joint, given).items()}
     return [found.get(i, _zero(emitter, val)) for i, val in enumerate(ir.value(node))]
 
@@ -59,16 +61,10 @@ def _pushed_loop(emitter: Emitter, loop: Loop, joint: Joint, given: dict[int, An
     results = [*joint.outputs[:carries], *next_tangents, *(joint.gradients[i] for i in later)]
     body = copy_nodes([], [node for part in sections for node, _ in part], results)
     values = [[value for _, value in part] for part in sections]
-    called = emitter.emit(
-        _with_tangents(loop, body, sections, passed, later), loop.sections(*values), {}, _types(loop, passed, later)
-    )
-    return dict(
-        zip(
-            [*passed, *later],
-            [*called[carries : carries + len(passed)], *called[len(called) - len(later) :]],
-            strict=True,
-        )
-    )
+    pushed = _with_tangents(loop, body, sections, passed, later)
+    called = emitter.emit(pushed, loop.sections(*values), {}, _types(loop, passed, later))
+    found = [*called[carries : carries + len(passed)], *called[len(called) - len(later) :]]
+    return dict(zip([*passed, *later], found, strict=True))
 
 
 def _types(loop: Loop, passed: list[int], later: list[int]) -> tuple[Any, ...]:

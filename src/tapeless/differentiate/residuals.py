@@ -11,6 +11,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
 from tapeless.differentiate.reverse import Joint
+from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 
 
@@ -43,6 +44,11 @@ def _derived_again(joint: Joint, operands: Sequence[fx.Node]) -> set[fx.Node]:
             continue
         if all(a in constant for a in node.all_input_nodes) and not _is_random(node):
             constant.add(node)
+        if _is_ragged(node) and _is_random(node):
+            raise Unsupported(
+                f"random numbers, as many as the data decide, inside a loop\n  at {ir.where(node)}\n"
+                "  Its reverse would have to draw them again. Draw them before the loop and pass them in."
+            )
         if node in constant or _is_view(node) or _is_ragged(node) or _is_part(node, free):
             free.add(node)
     return free

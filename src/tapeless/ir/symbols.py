@@ -21,6 +21,7 @@ class Symbols:
 
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
+        self.undefined: set[fx.Node] = set()  # inputs that are not there to be asked for their size
         self._known: dict[sympy.Basic, fx.Node] = {}
 
     def learn(self, val: Any, node: fx.Node) -> None:
@@ -53,7 +54,7 @@ class Symbols:
     def _size(self, symbol: sympy.Symbol) -> fx.Node:
         """The size of some input that is just this symbol, read before anything else happens."""
         last = ir.inputs(self.graph)[-1]
-        for placeholder in ir.inputs(self.graph):
+        for placeholder in (node for node in ir.inputs(self.graph) if node not in self.undefined):
             for dim, size in enumerate(_shape(placeholder)):
                 if _is_symbolic(size) and size.node.expr == symbol:
                     with self.graph.inserting_after(last):

@@ -5,10 +5,38 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import torch
 from torch import fx
 
+from tapeless.ir import graph as ir
 from tapeless.ir.control import Scan
 from tapeless.ir.opaque import AutogradVjp
+from tapeless.ir.ops import accumulate, zeros_if_undefined
+from tapeless.ir.symbols import Symbols
+
+aten = torch.ops.aten
+
+
+def settled(body: fx.Graph) -> fx.Graph:
+    """A body of control flow gives tensors: what only the run finds to be undefined is filled in, sums are plain."""
+    for node in [node for node in ir.calls(body) if may_be_undefined(node)]:
+        users = [user for user in node.users if user.target is not zeros_if_undefined]
+        filled = _filled(body, node)
+        for user in users:
+            user.replace_input_with(node, filled)
+    for node in body.find_nodes(op="call_function", target=accumulate):
+        node.target = aten.add.Tensor
+    body.eliminate_dead_code()
+    return body
+
+
+def _filled(body: fx.Graph, node: fx.Node) -> fx.Node:
+    val, symbols = ir.value(node), Symbols(body)
+    with body.inserting_before(node.next):
+        size = [symbols.node(n) if isinstance(n, torch.SymInt) else n for n in val.shape]
+        filled = body.call_function(zeros_if_undefined, (node, size, val.dtype, val.device))
+    filled.meta = dict(node.meta)
+    return filled
 
 
 def may_be_undefined(node: fx.Node) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from tapeless.ir import graph as ir
 from tapeless.ir.control import Scan
@@ -39,7 +40,7 @@ def _(scan: Scan, emitter: Emitter, node: fx.Node, args: Any, kwargs: Any) -> An
     types = ir.value(node)
     found = emitter.emit(smaller, (length, *_remaining(sections, zero)), {}, tuple(fresh(types[i]) for i in kept))
     by_position = dict(zip(kept, found, strict=True))
-    for i in ended if isinstance(length, int) else ():
+    for i in () if free_unbacked_symbols(length) else ended:
         del by_position[i]  # there is a round, and it ends at zero
     return [by_position[i] if i in by_position else emitter.zero(val) for i, val in enumerate(types)]
 

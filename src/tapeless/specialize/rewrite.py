@@ -78,7 +78,9 @@ class _Replay:
         copy = self.emitter.placeholder(node.name, ir.value(node))
         copy.meta = dict(node.meta)
         self.values[node] = self.emitter.zero(ir.value(node)) if undefined else ir.value(node)
-        if not undefined:
+        if undefined:
+            self.emitter.symbols.undefined.add(copy)
+        else:
             self.copies[node] = copy
 
     def call(self, node: fx.Node) -> None:
