@@ -345,6 +345,31 @@ def test_forward_mode(case, grad):
     assert_values(expected, actual, "tangent")
 
 
+@table(*FORWARD)
+def test_reverse_over_forward(case):
+    """The gradient of the tangent is that of ⟨ȳ, ∂y/∂x v⟩, from two reverse passes (eager's is wrong through norms)."""
+    inputs = list(tensors(inputs_of(case)))
+    directions = seeded(3, lambda: [torch.randn_like(x) for x in inputs])
+    leaves = [x for x in inputs if x.requires_grad]
+    program = seeded(0, case.make)
+    total = sum(out.sin().sum() for out in tensors(program(*inputs)))
+    slopes = torch.autograd.grad(total, leaves, create_graph=True)
+    slope = sum((g * v).sum() for g, v in zip(slopes, [v for x, v in zip(inputs, directions) if x.requires_grad]))
+    expected = torch.autograd.grad(slope, leaves, allow_unused=True)
+    with forward.dual_level():
+        duals = [forward.make_dual(x, v) if x.requires_grad else x for x, v in zip(inputs, directions)]
+        moved = compiled(lambda *xs: sum(out.sin().sum() for out in tensors(program(*xs))))(*duals)
+        actual = torch.autograd.grad(forward.unpack_dual(moved).tangent, leaves, allow_unused=True)
+
+    assert_values(
+        [zeros_for_none(g, x) for g, x in zip(expected, leaves)], [zeros_for_none(g, x) for g, x in zip(actual, leaves)]
+    )
+
+
+def zeros_for_none(g, x):
+    return torch.zeros_like(x) if g is None else g
+
+
 def test_forward_mode_with_some_tangents():
     def f(x, y, z):
         return x * y, y @ z, z.sin(), x.sum()

@@ -149,6 +149,8 @@ class Runner:
     def functional(self) -> fx.GraphModule:
         """The graph as calls that leave every operand alone, so that torch's own transforms can go through."""
         graph = inline_custom(copy_graph(self.graph))
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+            node.target = torch.ops.aten.reshape.default  # a batch may be laid out as no single value is
         return fx.GraphModule({str(n.target): ir.constant(n) for n in graph.find_nodes(op="get_attr")}, graph)
 
     def _program(self, requires_grad: tuple[bool, ...]) -> Program:

@@ -60,6 +60,12 @@ def view(g, self):
     return g.reshape(self.shape)
 
 
+@jvp(aten.view.default, aten._unsafe_view.default)
+def view_jvp(self_t, size):
+    """A tangent may be laid out otherwise than the value it belongs to."""
+    return self_t.reshape(size)
+
+
 linear(aten.unsqueeze.default, aten.unsqueeze_copy.default)(lambda g, dim: g.squeeze(dim))
 linear(aten.t.default, aten.t_copy.default)(lambda g: g.t())
 linear(aten.transpose.int, aten.transpose_copy.int)(lambda g, dim0, dim1: g.transpose(dim0, dim1))

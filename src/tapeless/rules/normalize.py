@@ -49,6 +49,14 @@ class Normal(NamedTuple):
         """The gradient of x by a cotangent of ρ: −ρ² x̂ ρ̄ / n."""
         return -(self.hat * (self.rstd * self.rstd * by_rstd)) / self.averaged
 
+    def from_statistics(self, by_mean, by_rstd):
+        """The gradient of x by cotangents of μ and ρ: (μ̄ − ρ² x̂ ρ̄)/n."""
+        return by_mean / self.averaged + self.from_rstd(by_rstd)
+
+    def statistics_tangent(self, x_t):
+        """μ̇ = ⟨ẋ⟩, ρ̇ = −ρ² ⟨x̂ ⊙ ẋ⟩."""
+        return self.mean(x_t), -(self.rstd * self.rstd * self.mean(self.hat * x_t))
+
     @property
     def averaged(self):
         """How many elements share a mean: n in the formulas."""
@@ -88,15 +96,19 @@ class Normal(NamedTuple):
 
 @vjp(aten.native_layer_norm.default)
 def layer_norm(g, input, normalized_shape, weight, bias, out):
-    """x̄ = J (w ⊙ ȳ), w̄ = Σ ȳ ⊙ x̂, b̄ = Σ ȳ."""
+    """x̄ = J (w ⊙ ȳ) + (μ̄ − ρ² x̂ ρ̄)/n, w̄ = Σ ȳ ⊙ x̂, b̄ = Σ ȳ."""
     wanted = [True, weight is not None, bias is not None]
-    return aten.native_layer_norm_backward(g[0], input, normalized_shape, out[1], out[2], weight, bias, wanted)
+    by_input, *rest = aten.native_layer_norm_backward(
+        g[0], input, normalized_shape, out[1], out[2], weight, bias, wanted
+    )
+    return by_input + _layer(input, normalized_shape, out[1], out[2], weight).from_statistics(g[1], g[2]), *rest
 
 
 @jvp(aten.native_layer_norm.default)
 def layer_norm_jvp(input, input_t, normalized_shape, weight, weight_t, bias_t, out):
-    """ẏ = w ⊙ J ẋ + ẇ ⊙ x̂ + ḃ."""
-    return _layer(input, normalized_shape, out[1], out[2], weight).tangent(input_t, weight_t, bias_t), None, None
+    """ẏ = w ⊙ J ẋ + ẇ ⊙ x̂ + ḃ, μ̇ = ⟨ẋ⟩, ρ̇ = −ρ² ⟨x̂ ⊙ ẋ⟩."""
+    normal = _layer(input, normalized_shape, out[1], out[2], weight)
+    return normal.tangent(input_t, weight_t, bias_t), *normal.statistics_tangent(input_t)
 
 
 @vjp(aten.native_layer_norm_backward.default, wrt=("grad_out", "input", "weight"), linear_in="grad_out")
@@ -156,7 +168,7 @@ def group_norm(g, input, weight, bias, out, N, C, HxW, group):
         out[1], out[2], weight, N, C, HxW, group, wanted,
     )  # fmt: skip
     normal = _group(input, out[1], out[2], None)
-    by_statistics = _grouped(g[1]) / normal.averaged + normal.from_rstd(_grouped(g[2]))
+    by_statistics = normal.from_statistics(_grouped(g[1]), _grouped(g[2]))
     return by_input + by_statistics.expand(normal.hat.shape).reshape(input.shape), by_weight, by_bias
 
 
@@ -166,8 +178,8 @@ def group_norm_jvp(input, input_t, weight, weight_t, bias_t, out):
     normal = _group(input, out[1], out[2], weight)
     shape, tangent = normal.hat.shape, input_t.reshape(normal.hat.shape)
     out_t = normal.tangent(tangent, _by_channel(weight_t, shape), _by_channel(bias_t, shape))
-    rstd_t = -(out[2] * out[2] * normal.mean(normal.hat * tangent).view(out[2].shape))
-    return out_t.view(input.shape), normal.mean(tangent).view(out[1].shape), rstd_t
+    mean_t, rstd_t = normal.statistics_tangent(tangent)
+    return out_t.view(input.shape), mean_t.view(out[1].shape), rstd_t.view(out[2].shape)
 
 
 @vjp(aten.native_group_norm_backward.default, wrt=("grad_out", "input", "weight"), linear_in="grad_out")
@@ -220,7 +232,13 @@ def _by_channel(parameter, shape):
 def _batch_norm(g, input, weight, bias, running_mean, running_var, out, training, eps):
     wanted = [True, weight is not None, bias is not None]
     running = (None, None) if training else (running_mean, running_var)
-    return aten.native_batch_norm_backward(g[0], input, weight, *running, out[1], out[2], training, eps, wanted)
+    by_input, *rest = aten.native_batch_norm_backward(
+        g[0], input, weight, *running, out[1], out[2], training, eps, wanted
+    )
+    if training:
+        normal = _batch(input, weight, None, None, out[1], out[2], True, eps)
+        by_input = by_input + normal.from_statistics(_channel(g[1], input), _channel(g[2], input))
+    return by_input, *rest
 
 
 @vjp(
@@ -230,7 +248,7 @@ def _batch_norm(g, input, weight, bias, running_mean, running_var, out, training
     wrt=("input", "weight", "bias"),
 )
 def batch_norm(g, input, weight, bias, running_mean, running_var, out, training, eps):
-    """x̄ = J (w ⊙ ȳ), w̄ = Σ ȳ ⊙ x̂, b̄ = Σ ȳ; in evaluation the statistics are constants and J = ρ."""
+    """x̄ = J (w ⊙ ȳ) + (μ̄ − ρ² x̂ ρ̄)/n, w̄ = Σ ȳ ⊙ x̂, b̄ = Σ ȳ; in evaluation the statistics are constants and J = ρ."""
     return _batch_norm(g, input, weight, bias, running_mean, running_var, out, training, eps)
 
 
@@ -328,7 +346,10 @@ def _batch(input, weight, running_mean, running_var, save_mean, save_invstd, tra
 
 def _batch_tangents(normal, input, input_t, weight_t, bias_t, out):
     out_t = normal.tangent(input_t, _channel(weight_t, input), _channel(bias_t, input))
-    return out_t, *[None] * (len(out) - 1)
+    if normal.fixed:
+        return out_t, *[None] * (len(out) - 1)
+    statistics = [statistic.view(-1) for statistic in normal.statistics_tangent(input_t)]
+    return out_t, *statistics, *[None] * (len(out) - 3)  # what runs along is no function of this input alone
 
 
 def _channel(parameter, input) -> Any:
