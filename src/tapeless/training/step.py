@@ -14,6 +14,8 @@ from tapeless.backends.python import Code
 from tapeless.capture.program import Captured, capture
 from tapeless.errors import BadOption, Unsupported
 from tapeless.ir import graph as ir
+from tapeless.options import Options
+from tapeless.pipeline import prepared
 from tapeless.runtime.derivatives import DERIVATIVES
 from tapeless.runtime.program import Recent
 from tapeless.runtime.signature import Signature
@@ -106,7 +108,7 @@ class TrainStep:
 
     def _backend(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """What Dynamo calls with the graph of the loss. The result runs the whole step, returns what the loss does."""
-        captured = capture(module, inputs)
+        captured = prepared(capture(module, inputs), Options())
         wrapped = captured.convention.wrap(lambda args: self._run(captured, args))
         return lambda *args: wrapped(list(args))
 
