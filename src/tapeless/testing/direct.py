@@ -1,6 +1,6 @@
 """A function captured without Dynamo: the graph that is captured has one node, and that is the function.
 
-Two to three times faster than `torch.compile`, for samples by the thousand. From capture to runtime it is the same compiler.
+Two to three times faster than `torch.compile`, for samples by the thousand; from capture on it is the same compiler.
 What only Dynamo sees is not seen here: `no_grad` in the function, and custom `autograd.Function`s.
 """
 
