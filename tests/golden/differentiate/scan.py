@@ -15,9 +15,9 @@ def backward(args):
     # g_getitem: f32[3]
     # g_scan_1: f32[4, 3]
     # w: f32[3]
-    # getitem_2: f32[4, 3]
-    # getitem_1: f32[4, 3]
-    g_getitem, g_scan_1, w, getitem_2, getitem_1 = args
+    # h_stack: f32[4, 3]
+    # carry_stack: f32[4, 3]
+    g_getitem, g_scan_1, w, h_stack, carry_stack = args
     args.clear()
     def scan_2_body(args):
         # g_h: f32[3]
@@ -36,8 +36,8 @@ def backward(args):
         mul_2 = torch.mul(tanh_backward, carry)  # f32[3]  grad_of mul  scan.py:6  h = torch.tanh(h * w + row)
         del carry
         return [mul_1, mul_2, tanh_backward]
-    scan_2 = run_scan(scan_2_body, 4, [g_getitem], [g_scan_1, getitem_1, getitem_2], [w], totals=1, stacked=1, reverse=True)  # (f32[3], f32[3], f32[4, 3])  grad_of scan  scan.py:9  return scan(body, h, x)
-    del g_getitem, g_scan_1, getitem_1, getitem_2, w
+    scan_2 = run_scan(scan_2_body, 4, [g_getitem], [g_scan_1, carry_stack, h_stack], [w], totals=1, stacked=1, reverse=True)  # (f32[3], f32[3], f32[4, 3])  grad_of scan  scan.py:9  return scan(body, h, x)
+    del g_getitem, g_scan_1, carry_stack, h_stack, w
     item = scan_2[0]  # f32[3]  grad_of scan  scan.py:9  return scan(body, h, x)
     item_1 = scan_2[1]  # f32[3]  grad_of scan  scan.py:9  return scan(body, h, x)
     item_2 = scan_2[2]  # f32[4, 3]  grad_of scan  scan.py:9  return scan(body, h, x)

@@ -14,8 +14,8 @@ def backward(args):
     # x: f32[4, 3]
     # v: f32[3]
     # w: f32[3]
-    # getitem_1: f32[4, 3]
-    g_getitem, g_map_impl_1, x, v, w, getitem_1 = args
+    # sin_stack: f32[4, 3]
+    g_getitem, g_map_impl_1, x, v, w, sin_stack = args
     args.clear()
     def scan_body(args):
         # g_child_1: f32[3]
