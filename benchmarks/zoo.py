@@ -151,13 +151,13 @@ def main() -> None:
     """Train what the command line asks for and write it down."""
     given = _arguments()
     models = _earlier(given.out, given.backend) if given.names or given.resume else {}
-    console = Console(stderr=True)
+    console, about = Console(stderr=True), origin()  # before the results change, which are part of the repository
     for name in given.names or [name for name in BY_NAME if name not in models]:
         with console.status(name):
             result = isolate.call(train, name, given.backend, limit=given.limit)
-            models[name] = {**result, "commit": origin()["commit"]}
+            models[name] = {**result, "commit": about["commit"]}
         console.print(f"{name}: {verdict(models[name])}")
-        _save(models, given)
+        _save(models, given, about)
     for table in tables_of(models, given.backend):
         table.show()
 
@@ -168,9 +168,8 @@ def _earlier(path: Path, label: str) -> dict[str, Result]:
     return earlier["models"] if earlier.get("backend") == label else {}
 
 
-def _save(models: dict[str, Result], given: argparse.Namespace) -> None:
+def _save(models: dict[str, Result], given: argparse.Namespace, about: dict[str, str]) -> None:
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    about = origin()
     given.out.write_text(json.dumps({"origin": about, "backend": given.backend, "models": models}, indent=1) + "\n")
     tables = tables_of(models, given.backend)
     write_markdown(given.out.with_suffix(".md"), "Many architectures, one training step", about, tables)
