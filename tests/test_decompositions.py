@@ -245,6 +245,12 @@ def test_wrong_result(function):
         compiled(through_cube)(leaf(3, 2))
 
 
+def test_wrong_number_of_results():
+    rules.decomposition(POLAR)(lambda x, y: (torch.hypot(x, y), torch.atan2(y, x)))
+    with pytest.raises(Exception, match="2 results for 3"):
+        compiled(through_polar)(leaf(3), leaf(3))
+
+
 def test_threads(table):
     """Many register, ask and run at once; each finds its own, and nobody's is lost."""
     ops = [getattr(torch.ops.aten, name).default for name in ("sin", "cos", "tan", "exp")]

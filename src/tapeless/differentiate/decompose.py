@@ -40,7 +40,11 @@ def write_out(emitter: Emitter, node: fx.Node, use: Asked) -> tuple[list[fx.Node
     except Exception as problem:
         reason = f"in its decomposition: {type(problem).__name__}: {problem}"
         raise RuleFailed(str(node.target), ir.where(node), reason) from problem
-    results = [_checked(emitter, node, given, value) for given, value in zip(_listed(found), _listed(ir.value(node)))]
+    given, values = _listed(found), _listed(ir.value(node))
+    if len(given) != len(values):
+        reason = f"its decomposition gives {len(given)} results for {len(values)}"
+        raise RuleFailed(str(node.target), ir.where(node), reason)
+    results = [_checked(emitter, node, *pair) for pair in zip(given, values, strict=True)]
     written = []
     while last.next.op != "root":
         last = last.next
