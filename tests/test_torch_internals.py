@@ -280,7 +280,7 @@ def test_fresh_is_another_tensor_that_no_mode_sees():
 
 
 def test_running_leaves_the_compilation_and_its_random_numbers_alone():
-    mode = FakeTensorMode()
+    mode = torch_internals.FakeTensorMode()
     before = torch.random.get_rng_state()
     with mode, torch.no_grad(), torch_internals.running():
         x = torch.randn(3, requires_grad=True)
