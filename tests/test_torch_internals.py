@@ -314,6 +314,19 @@ def test_fresh_is_another_tensor_that_no_mode_sees():
     assert (fake.shape, fake.dtype, fake.fake_mode) == (other.shape, other.dtype, other.fake_mode)
 
 
+def test_running_leaves_the_compilation_and_its_random_numbers_alone():
+    mode = torch_internals.FakeTensorMode()
+    before = torch.random.get_rng_state()
+    with mode, torch.no_grad(), torch_internals.running():
+        x = torch.randn(3, requires_grad=True)
+        made = x * 2
+
+    assert not torch_internals.is_fake(made)
+    assert made.requires_grad
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert torch_internals.is_fake(mode.from_tensor(torch.ones(1)))
+
+
 def test_without_modes_leaves_every_mode():
     with torch_internals.FakeTensorMode(), torch_internals.without_modes():
         made = torch.ones(2)

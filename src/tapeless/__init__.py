@@ -1,5 +1,6 @@
 """Tapeless: the backward pass as a program. An ahead-of-time automatic-differentiation compiler for PyTorch."""
 
+from tapeless import prepare as prepare
 from tapeless import rules as rules
 from tapeless.api import compile as compile
 from tapeless.api import differentiate as differentiate

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from tapeless.prepare.editor import Site
 from tapeless.prepare.passes import Pass, Phase, Safety, rewrite
 from tapeless.prepare.pattern import anything, op, tensors
 
@@ -30,10 +31,11 @@ def _normalized(of: Any) -> Any:
 @rewrite(_normalized(CONVOLUTION), phase=Phase.ALGEBRA, safety=Safety.FROZEN)
 def fold_batch_norm(
     x: Tensor, weight: Tensor, bias: Any, scale: Any, shift: Any, mean: Tensor, var: Tensor, eps: float,
-    stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int,
+    stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int, out: Tensor,
+    site: Site,
 ) -> Any:  # fmt: skip
     """bn(conv(x, w, b)) = conv(x, s·w, s·(b − μ) + β) with s = γ/√(σ² + ε), per output channel."""
-    if {t.dtype for t in (x, weight, mean, var)} != {x.dtype}:
+    if {t.dtype for t in (x, weight, mean, var)} != {x.dtype} or _saves_more(weight, out, site):
         return None
     factor, offset = _affine(bias, scale, shift, mean, var, eps)
     scaled = weight * _per_output_channel(factor, weight, transposed, groups)
@@ -44,10 +46,10 @@ def fold_batch_norm(
     _normalized(op.addmm(bias, x, weight)), _normalized(op.mm(x, weight)), phase=Phase.ALGEBRA, safety=Safety.FROZEN
 )
 def fold_batch_norm_of_linear(
-    x: Tensor, weight: Tensor, scale: Any, shift: Any, mean: Tensor, var: Tensor, eps: float, site: Any
+    x: Tensor, weight: Tensor, scale: Any, shift: Any, mean: Tensor, var: Tensor, eps: float, out: Tensor, site: Site
 ) -> Any:
     """bn(x w + b) = x (w·s) + s·(b − μ) + β. Only for matrices: of more dimensions the channels are another one."""
-    if {t.dtype for t in (x, weight, mean, var)} != {x.dtype}:
+    if {t.dtype for t in (x, weight, mean, var)} != {x.dtype} or _saves_more(weight, out, site):
         return None
     product = site.through[2]
     bias = site.value(product.args[0]) if len(product.args) == 3 else None
@@ -55,6 +57,11 @@ def fold_batch_norm_of_linear(
         return None
     factor, offset = _affine(bias, scale, shift, mean, var, eps)
     return torch.addmm(offset, x, weight * factor)
+
+
+def _saves_more(weight: Tensor, out: Tensor, site: Site) -> bool:
+    """The backward reads the scaled weight instead of what was normalized: not where that is the larger one."""
+    return site.carries_derivative and weight.numel() > out.numel()
 
 
 def _affine(bias: Any, scale: Any, shift: Any, mean: Tensor, var: Tensor, eps: float) -> tuple[Tensor, Tensor]:

@@ -213,6 +213,11 @@ class Site:
     node: fx.Node
     through: list[fx.Node]
 
+    @property
+    def carries_derivative(self) -> bool:
+        """May a derivative pass here, so that values are kept for the backward?"""
+        return self.node in self.editor.active
+
     def reach(self, nodes: Sequence[fx.Node]) -> bool:
         """Count further calls among those that the rewrite goes through; may it?"""
         self.through.extend(nodes)

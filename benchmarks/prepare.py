@@ -1,0 +1,198 @@
+"""What the passes before differentiation are worth.
+
+    python -m benchmarks.prepare
+
+Node counts and saved bytes with and without them, batch norm folded for inference and with frozen statistics, the
+share of compile time, and what fusing parallel linear maps does. Each pair is measured in one process, taking turns.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import transformers
+
+import tapeless
+from benchmarks import workloads
+from benchmarks.tables import RESULTS, Table, number, origin, write_markdown
+from tapeless.ir import graph as ir
+from tapeless.options import Options
+from tapeless.pipeline import preparation, trace
+
+MODELS = ("bert_small", "gpt2_small", "llama_tiny", "resnet18", "vit_small", "tfm_plain")
+FUSED = ("tfm_plain", "bert_small", "llama_tiny", "vit_small")
+FUSE = "fuse_parallel_linears!"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", default="", help="tables to make, separated by commas (default: all)")
+    settings = parser.parse_args()
+    torch.set_num_threads(1)
+    makers = {
+        "nodes": nodes,
+        "folding": lambda: folding(settings.rounds),
+        "frozen": frozen,
+        "fusing": lambda: fusing(settings.rounds),
+        "share": share,
+    }
+    wanted = settings.only.split(",") if settings.only else list(makers)
+    tables = []
+    for name in wanted:
+        tables.append(makers[name]())
+        tables[-1].show()
+    if not settings.only:
+        write_markdown(RESULTS / "prepare.md", "Passes before differentiation", origin(), tables)
+
+
+def nodes() -> Table:
+    """Calls in forward and backward, and bytes kept between them."""
+    rows = []
+    for name in MODELS:
+        made = workloads.build(name)
+        reports = [_explained(made, option) for option in ("off", "")]
+        before, after = (sum(n for what, n in r.nodes.items() if what in COUNTED) for r in reports)
+        saved = [r.saved_bytes / 2**20 for r in reports]
+        rows.append([name, str(before), str(after), number(after / before), number(saved[0]), number(saved[1])])
+    columns = ["workload", "calls without", "calls with", "ratio", "saved without, MB", "saved with, MB"]
+    return Table("Calls in forward and backward", columns, rows)
+
+
+COUNTED = ("operators", "operators in the backward")
+
+
+def _explained(made: workloads.Workload, option: str) -> tapeless.Report:
+    def loss(*inputs: Any) -> Any:
+        return made.loss(made.model, *inputs)
+
+    torch._dynamo.reset()
+    return tapeless.explain(loss, *made.inputs, options={"prepare": option})
+
+
+def folding(rounds: int) -> Table:
+    """ResNet-50 without gradients: convolutions with and without their batch norms folded in."""
+    rows = []
+    for batch, size in ((1, 224), (4, 224), (16, 112)):
+        model, x = _resnet50().eval(), torch.randn(batch, 3, size, size)
+        torch._dynamo.reset()
+        calls = {
+            "off": _inference(model, "-fold_batch_norm"),
+            "on": _inference(model, ""),
+        }
+        seconds = _turns({label: partial(call, x) for label, call in calls.items()}, rounds)
+        ratio = _ratio(seconds)
+        rows.append([f"{batch} × {size}²", *(number(statistics.median(s) * 1000, 0) for s in seconds.values()), ratio])
+    return Table("ResNet-50, inference", ["batch", "without, ms", "with, ms", "without / with"], rows)
+
+
+def _inference(model: torch.nn.Module, option: str) -> Callable[..., Any]:
+    compiled = torch.compile(_first_of(model), backend="tapeless", options={"prepare": option})
+
+    def call(x: torch.Tensor) -> Any:
+        with torch.no_grad():
+            return compiled(x)
+
+    return call
+
+
+def _first_of(model: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: model(x)[0]
+
+
+def _resnet50() -> torch.nn.Module:
+    torch.manual_seed(0)
+    model = transformers.ResNetModel(transformers.ResNetConfig())
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
+    return model
+
+
+def frozen() -> Table:
+    """Training ResNet-50 with frozen statistics: what is kept for the backward alone."""
+    rows = []
+    for batch, size in ((2, 224), (8, 224)):
+        model, x = _resnet50().eval(), torch.randn(batch, 3, size, size)
+        saved = []
+        for option in ("-fold_batch_norm", ""):
+            torch._dynamo.reset()
+            report = tapeless.explain(_first_of(model), x, options={"prepare": option})
+            saved.append(report.saved_bytes / 2**20)
+        rows.append([f"{batch} × {size}²", *(number(s, 1) for s in saved), number(saved[1] / saved[0])])
+    return Table("ResNet-50, frozen statistics: bytes saved", ["batch", "without, MB", "with, MB", "ratio"], rows)
+
+
+def fusing(rounds: int) -> Table:
+    """A training step with query, key and value (gate and up) fused into one product, and without."""
+    rows = []
+    for name in FUSED:
+        steps = {label: _step(name, option) for label, option in (("off", ""), ("on", FUSE))}
+        seconds = _turns(steps, rounds)
+        rows.append([name, *(number(statistics.median(s) * 1000, 1) for s in seconds.values()), _ratio(seconds)])
+    return Table("Parallel linear maps fused", ["workload", "apart, ms", "fused, ms", "apart / fused"], rows)
+
+
+def _step(name: str, option: str) -> Callable[[], Any]:
+    made = workloads.build(name)
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda *inputs: made.loss(made.model, *inputs), backend="tapeless", options={"prepare": option}
+    )
+
+    def step() -> None:
+        made.model.zero_grad()
+        compiled(*made.inputs).backward()
+
+    return step
+
+
+def share() -> Table:
+    """Seconds of the passes beside those of capture and of differentiation, by depth."""
+    rows = []
+    for layers in (2, 8, 32):
+        layer = torch.nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True)
+        model, x = torch.nn.TransformerEncoder(layer, layers), torch.randn(4, 16, 64, requires_grad=True)
+        torch._dynamo.reset()
+        begin = time.process_time()
+        captured = trace(model, (x,), {})
+        traced = time.process_time()
+        calls = len(ir.calls(captured.graph))
+        preparation(captured, Options())
+        done = time.process_time()
+        torch._dynamo.reset()
+        torch.compile(model, backend="tapeless")(x).sum().backward()
+        whole = time.process_time() - done
+        took = done - traced
+        cells = [number(traced - begin), number(took, 3), number(whole), f"{took / whole:.1%}"]
+        rows.append([str(layers), str(calls), *cells, number(took / calls * 1e6, 0)])
+    columns = ["layers", "calls", "capture, s", "passes, s", "first step, s", "share", "µs per call"]
+    return Table("Time of the passes", columns, rows)
+
+
+def _turns(steps: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Processor seconds of each, a round at a time, after two calls to warm up."""
+    for step in (*steps.values(), *steps.values()):
+        step()
+    found: dict[str, list[float]] = {label: [] for label in steps}
+    for _ in range(rounds):
+        for label, step in steps.items():
+            begin = time.process_time()
+            step()
+            found[label].append(time.process_time() - begin)
+    return found
+
+
+def _ratio(seconds: dict[str, list[float]]) -> str:
+    first, second = seconds.values()
+    ratios = sorted(a / b for a, b in zip(first, second, strict=True))
+    low, middle, high = ratios[len(ratios) // 4], statistics.median(ratios), ratios[-1 - len(ratios) // 4]
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+
+
+if __name__ == "__main__":
+    main()
