@@ -52,6 +52,18 @@ def test_sizes_known_from_a_cotangent_alone():
     assert list(KINDS) == compare(torch.fft.rfft, [leaf(3, 5)], compiled=dynamic)
 
 
+def test_sizes_of_a_stage():
+    """The second stage begins with `h`, whose sizes are not the symbols themselves."""
+
+    def program(x):
+        h = torch.nn.functional.avg_pool2d(x[None], 2, 1)
+        return [h, torch.linalg.qr(h)[0]]
+
+    dynamic = torch.compile(program, backend="tapeless", dynamic=True)
+
+    assert ["gradients"] == compare(program, [leaf(3, 4)], kinds=["gradients"], compiled=dynamic)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_random_programs(seed):

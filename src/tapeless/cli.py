@@ -66,8 +66,7 @@ def coverage(
     """Which operators have a written rule, a traced one, none; with --opinfo, whether gradients equal eager's."""
     from tapeless import coverage
 
-    chosen = [[name for name in given.split(",") if name] for given in (only, dtypes)]
-    coverage.run(opinfo, most, *chosen, again, processes, out)
+    coverage.run(opinfo, most, _names(only), _names(dtypes), again, processes, out)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -77,6 +76,10 @@ def bench(context: typer.Context) -> None:
     if not (root / "benchmarks" / "run.py").exists():
         raise typer.BadParameter("the benchmarks are part of a checkout, not of the installed package")
     raise typer.Exit(subprocess.run([sys.executable, "-m", "benchmarks.run", *context.args], cwd=root).returncode)
+
+
+def _names(given: str) -> list[str]:
+    return [name for name in given.split(",") if name]
 
 
 def _module(path: Path) -> Any:

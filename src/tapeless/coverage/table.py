@@ -12,7 +12,7 @@ from tapeless.coverage.operators import Support
 from tapeless.coverage.sweep import FEW, PLAN, further
 from tapeless.rules.registry import RULES
 from tapeless.rules.support import WRITTEN
-from tapeless.testing.opinfo import Count, Row
+from tapeless.testing.opinfo import Count, Row, entry_names
 
 KINDS = ("written", "derived", "decomposed", "traced", "nondifferentiable", "not captured")
 
@@ -67,12 +67,16 @@ def _samples_summary(rows: list[Row]) -> list[str]:
     lines = []
     for dtype in (dtype for dtype in PLAN if dtype in by_dtype):
         found = by_dtype[dtype]
+        if (planned := len(entry_names(getattr(torch, dtype)))) > len(found):
+            lines.append(f"{dtype}: {planned - len(found)} of {planned} entries have not been run")
         lines.append(f"{dtype}: gradients {_of(r.first for r in found)}")
         if further(dtype):
             lines.append(f"{dtype}: second order {_of(r.second for r in found)}")
             lines.append(f"{dtype}: forward mode {_of(r.forward for r in found)}")
             lines.append(f"{dtype}: forward mode where eager has none {_of(r.beyond for r in found)}")
             lines.append(f"{dtype}: through `torch.compile` {_of(r.dynamo for r in found)}")
+    if absent := [dtype for dtype in PLAN if dtype not in by_dtype and rows]:
+        lines.append(f"{', '.join(absent)}: not run")
     if "float64" in by_dtype:
         kinds = Counter(map(kind, by_dtype["float64"]))
         lines.append("entries: " + ", ".join(f"{kinds[k]} {k}" for k in KINDS if kinds[k]))

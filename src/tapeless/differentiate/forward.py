@@ -218,7 +218,7 @@ class SingleVjp:
     def __init__(self, node: fx.Node, active: list[fx.Node]) -> None:
         self.graph = fx.Graph()
         self.copies: dict[fx.Node, fx.Node] = {}
-        for argument in node.all_input_nodes:
+        for argument in dict.fromkeys([*ir.inputs(node.graph), *node.all_input_nodes]):  # inputs: for their sizes
             self.copies[argument] = self.graph.placeholder(argument.name)
             self.copies[argument].meta = dict(argument.meta)
         outputs = ir.value(node) if not isinstance(ir.value(node), torch.Tensor) else (ir.value(node),)

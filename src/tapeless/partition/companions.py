@@ -45,7 +45,7 @@ def _reads(node: fx.Node, active: Collection[fx.Node]) -> list[fx.Node]:
         vjp = SingleVjp(node, [argument for argument in node.all_input_nodes if argument in active])
     vjp.graph.eliminate_dead_code()
     call = vjp.copies[node]
-    arguments = [a for a in node.all_input_nodes if any(user is not call for user in vjp.copies[a].users)]
+    arguments = [a for a, copy in vjp.copies.items() if a is not node and any(user is not call for user in copy.users)]
     return [*arguments, *(_element(node, int(item.args[1])) for item in call.users)]  # type: ignore[arg-type]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -286,7 +287,7 @@ def max_all_jvp(self, self_t, out):
 # -- norms ---------------------------------------------------------------------------------------------------------
 
 
-def norm_slope(self, p, norm, dim, g=1):
+def norm_slope(self, p, norm, dim, g: Any = 1):
     """g · ∂‖x‖ₚ/∂x for `norm` with its dims kept: sgn(x) |x|ᵖ⁻¹ / ‖x‖ᵖ⁻¹; 0 where the norm is 0.
 
     Where p > 1 is not 2 it is the factor g / ‖x‖ᵖ⁻¹ that is 0 there, as in eager: so is every g, even if not finite.
@@ -311,7 +312,7 @@ def norm_gradient(g, self, p, dim, keepdim, out):
         return None  # it counts
     dims = [] if dim is None else dim
     g, norm = unreduce(g, self, dims, keepdim), unreduce(out, self, dims, keepdim)
-    return norm_slope(self.to(torch.promote_types(self.dtype, out.dtype)), p, norm, dims, g)
+    return norm_slope(self.to(torch.promote_types(self.dtype, out.dtype)), p, norm, dims, g=g)
 
 
 def norm_tangent(self, self_t, p, dim, keepdim, out):

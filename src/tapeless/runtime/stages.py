@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
 
 from tapeless.differentiate.activity import active_nodes
@@ -107,7 +108,7 @@ class _Cut:
                 stack.extend(node.all_input_nodes)
             else:
                 found[node] = None
-        return [node for node in self.graph.nodes if node in found]
+        return [node for node in self.graph.nodes if node in found or _is_size(node)]
 
     def stage(self, read_later: set[fx.Node], active: Any, options: Options) -> Stage:
         passed = [node for node in self.nodes if node in read_later and node not in self.outputs]
@@ -128,6 +129,11 @@ class _Cut:
             mutated=tuple(k for k, node in enumerate(self.inputs) if node in mutated),
             parameters=tuple(parameters.get(node, False) for node in self.inputs),
         )
+
+
+def _is_size(node: fx.Node) -> bool:
+    """A symbolic size among the inputs: the rules of any stage may ask for it."""
+    return node.op == "placeholder" and isinstance(ir.value(node), torch.SymInt)
 
 
 def _is_call(node: Any) -> bool:
