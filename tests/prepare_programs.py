@@ -104,9 +104,9 @@ def views(draw: Draw):
         y = x.sin()
         for kind, (i, j, order) in zip(kinds, choices, strict=True):
             y = _viewed(y, kind, i, j, order)
-        flat = x.tan().reshape(-1)
+        flat, wide = x.tan().reshape(-1), x.cosh().expand(2, *x.shape).expand(3, -1, *x.shape)
         part, turned = x.exp().narrow(dim, 0, 2).narrow(dim, 1, 1), x.transpose(dim, 0).permute(turn)
-        return y.cos(), y.sin(), part.cos(), turned.sinh(), flat.reshape(x.shape[::-1]).exp()
+        return y.cos(), y.sin(), part.cos(), turned.sinh(), wide.sin(), flat.reshape(x.shape[::-1]).exp()
 
     return f, (x,)
 

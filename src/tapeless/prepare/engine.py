@@ -42,13 +42,26 @@ def run(
     examples: Sequence[Any] = (),
 ) -> tuple[fx.Graph, Preparation]:
     """A graph that computes the same with less, and what was done. `wrt`: which inputs may carry a derivative."""
-    chosen = registry.choose(option)
-    calls = len(ir.calls(graph))
+    spare = copy_graph(graph)
+    try:
+        return _run(graph, wrt, registry, option, checking, examples)
+    except PassFailed as problem:
+        if checking is True:
+            raise
+        registry.wrong[problem.name] = str(problem)
+        warnings.warn(f"switched off: {problem}", stacklevel=2)
+    return run(spare, wrt, registry, option, checking, examples)  # all that the pass did is undone
+
+
+def _run(
+    graph: fx.Graph, wrt: Sequence[bool], registry: Registry, option: str, checking: bool | str, examples: Sequence[Any]
+) -> tuple[fx.Graph, Preparation]:
+    chosen, calls = registry.choose(option), len(ir.calls(graph))
     steps: list[Step] = []
     for _ in range(ROUNDS):
         made = 0
-        for choice in [c for c in chosen if c.rule.name not in registry.wrong]:
-            graph, done = _guarded(graph, wrt, choice, registry, checking, examples)
+        for choice in chosen:
+            done = _checked(graph, wrt, choice, examples) if checking else apply(graph, wrt, choice)
             steps.extend(done)
             made += sum(step.made for step in done)
         if not made:
@@ -58,22 +71,13 @@ def run(
     return graph, Preparation(tuple(kept), calls, len(ir.calls(graph)))
 
 
-def _guarded(
-    graph: fx.Graph, wrt: Sequence[bool], choice: Chosen, registry: Registry, checking: bool | str, examples: Any
-) -> tuple[fx.Graph, list[Step]]:
-    """One pass; if it fails the graph is as before, and the pass is off or the failure an error."""
-    spare = copy_graph(graph) if checking else None
-    try:
-        steps = apply(graph, wrt, choice)
-        if spare is not None and any(step.made for step in steps):
-            _compare(spare, graph, wrt, choice.rule, steps, examples)
-    except PassFailed as problem:
-        if checking is True:
-            raise
-        registry.wrong[choice.rule.name] = str(problem)
-        warnings.warn(f"switched off: {problem}", stacklevel=2)
-        return spare or graph, []
-    return graph, steps
+def _checked(graph: fx.Graph, wrt: Sequence[bool], choice: Chosen, examples: Sequence[Any]) -> list[Step]:
+    """One pass, its result compared with what was there before."""
+    before = copy_graph(graph)
+    steps = apply(graph, wrt, choice)
+    if any(step.made for step in steps):
+        _compare(before, graph, wrt, choice.rule, steps, examples)
+    return steps
 
 
 def _compare(before: fx.Graph, after: fx.Graph, wrt: Sequence[bool], rule: Pass, steps: Any, examples: Any) -> None:

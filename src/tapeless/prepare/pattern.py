@@ -117,8 +117,7 @@ def _wanted(pattern: Call, node: fx.Node) -> dict[Any, Any] | None:
         return None
     given = arguments(node)
     rest = (name for name in names if name not in wanted)
-    ignored = PLACEMENT if pattern.name in FACTORIES else ()
-    if any(name not in ignored and (name not in defaults or not _same(defaults[name], given[name])) for name in rest):
+    if any(name not in defaults or not _same(defaults[name], given[name]) for name in rest):
         return None
     return wanted
 
@@ -157,7 +156,3 @@ def _same(a: Any, b: Any) -> bool:
 
 def _shown(value: Any) -> str:
     return value.name if isinstance(value, Wild) else str(value)
-
-
-FACTORIES = frozenset(["full", "zeros", "ones", "scalar_tensor", "empty_like"])
-PLACEMENT = ("layout", "device", "pin_memory", "dtype", "memory_format")  # of a factory: its value's type tells them
