@@ -202,7 +202,7 @@ def test_tensor_subclasses_are_refused():
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"falback": "eager"}, "unknown option falback; the options are fallback"),
+        ({"falback": "eager"}, "unknown option falback; the options are backend, fallback"),
         ({"fallback": "ask"}, 'fallback must be "raise" or "eager", got \'ask\''),
         ({"variants": 0}, "variants must be a positive integer, got 0"),
     ],

@@ -16,8 +16,10 @@ from torch.utils._pytree import tree_leaves
 
 from tapeless import torch_internals
 from tapeless.differentiate.forward import SingleVjp
+from tapeless.errors import TapelessError
 from tapeless.ir import graph as ir
 from tapeless.rules.registry import is_nondifferentiable, named_arguments, rule_of
+from tapeless.rules.traced import Untraceable
 
 
 def companions(captured: fx.Node, active: Collection[fx.Node], backward: Collection[fx.Node]) -> list[fx.Node]:
@@ -40,9 +42,14 @@ def _is_inert(value: fx.Node, user: fx.Node) -> bool:
 
 
 def _reads(node: fx.Node, active: Collection[fx.Node]) -> list[fx.Node]:
-    """What the gradient of a tuple-valued node reads if all its results have cotangents."""
-    with torch_internals.without_modes():
-        vjp = SingleVjp(node, [argument for argument in node.all_input_nodes if argument in active])
+    """What the gradient of a tuple-valued operator reads if all its results have cotangents."""
+    if not isinstance(node.target, OpOverload):
+        return []  # control flow returns all that its derivatives read
+    try:
+        with torch_internals.without_modes():
+            vjp = SingleVjp(node, [argument for argument in node.all_input_nodes if argument in active])
+    except (Untraceable, TapelessError):
+        return []  # it is written out instead, or second order will say that it cannot be
     vjp.graph.eliminate_dead_code()
     call = vjp.copies[node]
     arguments = [a for a, copy in vjp.copies.items() if a is not node and any(user is not call for user in copy.users)]
