@@ -423,6 +423,20 @@ def test_unused_heads_are_not_fused():
     assert [False, False, True, True, True] == [t.grad is None for t in given]
 
 
+def test_what_waits_for_a_group_waits_in_order():
+    """The first product's users, and theirs, stand before the last product, where the group is made."""
+
+    def f(x, u, v):
+        first = F.linear(x, u).sin().cos().tan()
+        return first * F.linear(x, v)
+
+    inputs = [torch.randn(3, 3, dtype=torch.float64) for _ in range(3)]
+    graph, report = prepared(aten_graph(f, inputs), inputs, "fuse_parallel_linears!")
+
+    assert 1 == report.applied["fuse_parallel_linears"]
+    assert_as_eager(f, inputs, graph)
+
+
 def test_symbolic_sizes_decline_or_hold():
     def f(x):
         return torch.cat(x.sin().split(2, 1), 1).cos() * 1, F.dropout(x.reshape(-1, 4), 0.5, False).t().t() * 2

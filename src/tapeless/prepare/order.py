@@ -10,7 +10,9 @@ from tapeless.prepare import facts
 
 def sort_calls(graph: fx.Graph) -> None:
     """Move calls that stand before one of their arguments; random numbers and effects keep their order."""
-    last, missing, readers, ready = None, {}, {}, []
+    last: fx.Node | None = None
+    missing: dict[fx.Node, set[fx.Node]] = {}
+    readers: dict[fx.Node, list[fx.Node]] = {}
     for node in ir.calls(graph):
         needs = set(node.all_input_nodes)
         if node.op == "call_function" and not facts.is_pure(node):
@@ -27,7 +29,7 @@ def sort_calls(graph: fx.Graph) -> None:
             placed.append(current)
             for reader in readers.get(current, ()):
                 missing[reader].discard(current)
-                if not missing[reader] and reader < current:
+                if not missing[reader] and reader < node:
                     ready.append(reader)  # its turn is over: it was waiting
     end = graph.output_node()
     for node in placed:
