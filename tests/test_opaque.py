@@ -5,7 +5,6 @@ from itertools import product
 import pytest
 import torch
 from torch import Tensor
-from torch._higher_order_ops import scan
 
 import tapeless
 
@@ -114,17 +113,12 @@ PROGRAMS = {
     "pair": lambda x, w, y, ends, two: pair(x * y, y, two),
     "pair of leaves": lambda x, w, y, ends, two: (*pair(x, y, two), w.exp()),
     "joined": lambda x, w, y, ends, two: (joined([x, w.sin()], y, times=3.0), x.exp()),
-    "in a loop": lambda *args: in_a_loop(*args),
     "library": lambda x, w, y, ends, two: torch.ops.test_opaque.halved(x * y, two).exp(),
 }
 by_program = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
 
 
 LEAVES = 3
-
-
-def in_a_loop(x, w, y, ends, two):
-    return scan(lambda c, row: (pair(c.sin(), row, two)[1], pair(row, c, two)[0]), y[0], x)
 
 
 def arguments():
