@@ -63,8 +63,9 @@ def test_finite_differences_of_the_table(call):
 
 def test_every_rule_is_met():
     met = {call.op for call in CALLS} | recorded_operators()
+    ours = [op for op in RULES if op.namespace == "aten"]  # the tour of the documentation adds one of its own
 
-    assert sorted(str(op) for op in RULES if op not in met) == []
+    assert sorted(str(op) for op in ours if op not in met) == []
 
 
 @pytest.mark.parametrize("op", [aten.linalg_cholesky_ex.default, aten._linalg_eigh.default], ids=str)
