@@ -124,7 +124,5 @@ def _go_on_with_copy(joint: Joint, view: fx.Node) -> None:
     copy.meta = dict(view.meta)
     with torch_internals.without_modes():
         ir.set_value(copy, ir.value(view).clone())
-    if view in joint.active:
-        joint.active.add(copy)
     for user in users:
         user.replace_input_with(view, copy)

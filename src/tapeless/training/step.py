@@ -110,7 +110,7 @@ class TrainStep:
         """What Dynamo calls with the graph of the loss. The result runs the whole step, returns what the loss does."""
         captured = prepared(capture(module, inputs), Options())
         wrapped = captured.convention.wrap(lambda args: self._run(captured, args))
-        return lambda *args: wrapped(list(args))
+        return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
     def _run(self, captured: Captured, args: list[Any]) -> list[Any]:
         kind, groups = self._kind, self.optimizer.param_groups
@@ -132,10 +132,6 @@ class TrainStep:
         wrt = tuple(i in group_of for i in range(len(args)))
         signature = Signature(wrt, tuple(k == loss for k in range(count)), mutated=())
         whole = join(DERIVATIVES.of(captured.graph, signature), loss)
-        if kind is not None and self._updates:
-            for i in group_of:
-                if i in whole.gradients:
-                    self._state(args[i], kind)
         groups = self.optimizer.param_groups
         writer = Writer(whole, Update(kind, groups, group_of, self.clip, self.accumulate > 1, self._updates))
         writer.write()
@@ -164,17 +160,18 @@ class TrainStep:
             if further.what == "number":
                 found.append(numbers[further.of][further.name])
             elif further.what == "state":
-                found.append(self.optimizer.state[args[further.of]][further.name])
+                found.append(self._state(args[further.of], kind)[further.name])
             else:
                 found.append(self._sum(args[further.of]))
         return found
 
-    def _state(self, parameter: Tensor, kind: Kind) -> None:
-        """Let the optimizer have the state that it would make at its first step."""
-        if not self.optimizer.state.get(parameter):
+    def _state(self, parameter: Tensor, kind: Kind | None) -> dict[str, Tensor]:
+        """What the optimizer keeps for a parameter; at its first step, what the optimizer would make."""
+        state = self.optimizer.state[parameter]
+        if not state and kind is not None:
             group = next(g for g in self.optimizer.param_groups if any(p is parameter for p in g["params"]))
-            if made := kind.state(group, parameter.detach()):
-                self.optimizer.state[parameter].update(made)
+            state.update(kind.state(group, parameter.detach()))
+        return state
 
     def _sum(self, parameter: Tensor) -> Tensor:
         if parameter not in self._sums:
