@@ -1,4 +1,4 @@
-"""What Tapeless relies on in private torch, one test per function of `torch_internals.py`.
+"""What Tapeless relies on in private torch, one test per function of `torch_internals/`.
 
 A failure here after an upgrade of torch says which door moved; the others may fail for that reason alone.
 """
@@ -57,10 +57,10 @@ def test_capture_forward_uses_the_operators_of_training():
 
 
 def test_capture_forward_leaves_stage_1_as_it_was():
-    before = torch_internals.graph_compile.aot_dispatch_autograd_graph
+    before = torch_internals.capture.graph_compile.aot_dispatch_autograd_graph
     captured(lambda x: x.sin(), torch.ones(3, requires_grad=True))
 
-    assert before is torch_internals.graph_compile.aot_dispatch_autograd_graph
+    assert before is torch_internals.capture.graph_compile.aot_dispatch_autograd_graph
 
 
 def test_convention_of_a_plain_program():
@@ -199,7 +199,7 @@ def test_traced_function_rebuild_keeps_the_signature():
 def test_traced_function_context_gives_the_fake_mode():
     traced = torch_internals.trace_function(lambda x: x.sin(), (torch.ones(3),), {})
     with traced.context():
-        found = torch_internals.TracingContext.get().fake_mode
+        found = torch_internals.dynamo.TracingContext.get().fake_mode
 
     assert traced.output.backend_input.fake_mode is found
 

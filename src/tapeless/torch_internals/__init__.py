@@ -1,0 +1,108 @@
+"""The only door to private torch. Each function says what it relies on.
+
+tests/test_torch_internals.py fails clearly when that moves.
+"""
+
+from tapeless.torch_internals.capture import (
+    WRONGLY_DECOMPOSED,
+    Convention,
+    as_kernels,
+    capture_forward,
+)
+from tapeless.torch_internals.dynamo import (
+    CapturingAutograd,
+    TracedFunction,
+    autograd_function_apply,
+    below_autograd,
+    compile_capturing_autograd,
+    compile_whole,
+    cond,
+    data_attribute,
+    map_,
+    scan,
+    set_grad_enabled,
+    skip_in_dynamo,
+    trace_function,
+    while_loop,
+    with_effects,
+)
+from tapeless.torch_internals.fakes import (
+    FakeTensor,
+    FakeTensorMode,
+    emission,
+    fake_mode_of,
+    fresh,
+    is_fake,
+    running,
+    stacked_type,
+    unknown_size,
+    without_modes,
+)
+from tapeless.torch_internals.inductor import (
+    compile_with_inductor,
+)
+from tapeless.torch_internals.registered import (
+    custom_op_without_derivative,
+    has_registered_derivative,
+    ignoring_fresh_symbols,
+    registered_call,
+    tracing_on_fakes,
+)
+from tapeless.torch_internals.running import (
+    autocast_enabled,
+    engine_wants,
+    has_step_hooks,
+    in_forward_mode,
+    in_functorch,
+    keeping_versions,
+    mark_stepped,
+    outside_functorch,
+    without_autocast,
+)
+
+__all__ = [
+    "WRONGLY_DECOMPOSED",
+    "CapturingAutograd",
+    "Convention",
+    "FakeTensor",
+    "FakeTensorMode",
+    "TracedFunction",
+    "as_kernels",
+    "autocast_enabled",
+    "autograd_function_apply",
+    "below_autograd",
+    "capture_forward",
+    "compile_capturing_autograd",
+    "compile_whole",
+    "compile_with_inductor",
+    "cond",
+    "custom_op_without_derivative",
+    "data_attribute",
+    "emission",
+    "engine_wants",
+    "fake_mode_of",
+    "fresh",
+    "has_registered_derivative",
+    "has_step_hooks",
+    "ignoring_fresh_symbols",
+    "in_forward_mode",
+    "in_functorch",
+    "is_fake",
+    "keeping_versions",
+    "map_",
+    "mark_stepped",
+    "outside_functorch",
+    "registered_call",
+    "running",
+    "scan",
+    "set_grad_enabled",
+    "skip_in_dynamo",
+    "stacked_type",
+    "trace_function",
+    "tracing_on_fakes",
+    "unknown_size",
+    "while_loop",
+    "with_effects",
+    "without_autocast",
+    "without_modes",
+]

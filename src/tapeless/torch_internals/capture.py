@@ -1,0 +1,188 @@
+"""The forward of a program as AOTAutograd's first stage traces it, and its calling convention."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import fx
+from torch._dynamo import compiled_autograd
+from torch._functorch import aot_autograd
+from torch._functorch._aot_autograd import graph_capture, graph_capture_wrappers, graph_compile, runtime_wrappers
+from torch._functorch._aot_autograd.descriptors import PlainAOTInput
+
+from tapeless.torch_internals.running import autocast_enabled
+
+Boxed = Callable[[list[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Convention:
+    """How the captured graph is called, and how its results become what the user's program returns.
+
+    AOTAutograd's view and mutation metadata with its runtime wrappers: duplicate and overlapping inputs, input
+    mutation, outputs that alias inputs or each other.
+    """
+
+    state: Any
+    capture: Any
+
+    @property
+    def differentiable(self) -> bool:
+        """Does anything that the program returns or mutates require a gradient?"""
+        return bool(self.state.needs_autograd)
+
+    def output_requires_grad(self) -> list[bool]:
+        """Per graph output (mutated inputs, outputs, bases of aliased outputs): does eager's require a gradient?"""
+        meta = self.state.fw_metadata
+        infos = [*(meta.input_info[i] for i in meta.mutated_inp_runtime_indices), *meta.output_info]
+        bases = [True] * (meta.num_intermediate_bases or 0)
+        return [bool(info.requires_grad) for info in infos] + bases
+
+    def input_requires_grad(self) -> list[bool]:
+        return [bool(info.requires_grad) for info in self.state.fw_metadata.input_info]
+
+    def hidden_outputs(self) -> list[int]:
+        """Graph outputs that alias an input or another output: hidden from autograd, rebuilt by the wrappers."""
+        meta = self.state.fw_metadata
+        mutated = meta.mutated_inp_runtime_indices
+        metadata_only = [
+            k
+            for k, i in enumerate(mutated)
+            if meta.input_info[i].mutates_metadata and not meta.input_info[i].mutates_data
+        ]
+        return metadata_only + [len(mutated) + i for i in meta.aliased_out_indices]
+
+    @property
+    def tokens(self) -> int:
+        """How many effect tokens the traced graph takes and returns before everything else."""
+        return len(self.state.fw_metadata.tokens)
+
+    def mutated_inputs(self) -> list[int]:
+        """Inputs whose contents the program changes; the wrappers write them back after the call."""
+        meta = self.state.fw_metadata
+        return [i for i in meta.mutated_inp_runtime_indices if meta.input_info[i].mutates_data]
+
+    @property
+    def first_output(self) -> int:
+        """Where the program's own outputs begin among the graph's: behind the new contents of mutated inputs."""
+        return len(self.state.fw_metadata.mutated_inp_runtime_indices)
+
+    def write_backs(self) -> list[tuple[int, int]]:
+        """(graph output, input): the new contents of each input that the program changes."""
+        meta = self.state.fw_metadata
+        pairs = enumerate(meta.mutated_inp_runtime_indices)
+        return [(output, i) for output, i in pairs if meta.input_info[i].mutates_data]
+
+    def argument_of(self, placeholder: fx.Node) -> int | None:
+        """Index of the program's own argument that this graph input is, if it is one (not a synthetic base)."""
+        description = placeholder.meta.get("desc")
+        return description.idx if isinstance(description, PlainAOTInput) else None
+
+    def wrap(self, function: Boxed) -> Boxed:
+        """`function`, in the graph's convention, as a function in the program's convention."""
+        meta, config = _hiding_untracked_writes(self.state.fw_metadata), self.state.aot_config
+        if self.differentiable:
+            function = _hiding(function, self.hidden_outputs())
+        function._boxed_call = True  # type: ignore[attr-defined]
+        wrapper = runtime_wrappers.RuntimeWrapper(
+            indices_of_inps_to_detach=[], trace_joint=self.differentiable, disable_amp=autocast_enabled()
+        )
+        wrapped = wrapper.post_compile(function, config, runtime_metadata=meta)
+        return runtime_wrappers.post_compile(self.capture.wrappers, wrapped, config, runtime_metadata=meta)[0]
+
+
+def _hiding_untracked_writes(meta: Any) -> Any:
+    """Inputs that were only written where autograd does not look are written back so, as the wrappers do for leaves."""
+
+    def leaf(info: Any) -> Any:
+        unseen = info.mutations_under_no_grad_or_inference_mode or info.mutations_hidden_from_autograd
+        return replace(info, is_leaf=info.is_leaf or unseen)
+
+    changed = copy.copy(meta)
+    changed.input_info = [leaf(info) for info in meta.input_info]
+    return changed
+
+
+def _hiding(function: Boxed, hidden: list[int]) -> Boxed:
+    if not hidden:
+        return lambda args: function(args)
+
+    def boxed(args: list[Any]) -> list[Any]:
+        out = list(function(args))
+        for i in hidden:
+            out[i] = runtime_wrappers.TensorAlias(out[i])
+        return out
+
+    return boxed
+
+
+def capture_forward(module: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphModule, Convention]:
+    """The module's forward as a functional ATen graph in AOTAutograd's training convention; no joint graph is traced.
+
+    Relies on stage 1 of AOTAutograd: its metadata pass runs in grad mode (so operators are those of training), and
+    `aot_dispatch_autograd_graph` is replaced, while it runs, by one that traces the forward alone.
+    """
+    with contextlib.ExitStack() as stack:
+        prepared = aot_autograd.prepare_aot_module_simplified(module, inputs, None, {}, False, False, flatten=False)
+        function, _, _, _, fakes, descriptions, config, fake_mode, shape_env, _, _, active = prepared
+        stack.enter_context(compiled_autograd._disable())
+        state = aot_autograd.create_aot_state(stack, function, fakes, descriptions, config, fake_mode, shape_env)
+        state.fw_metadata.act_input_indices = active
+        with _forward_only_stage1(), as_kernels(*WRONGLY_DECOMPOSED):
+            capture = graph_compile.aot_stage1_graph_capture(state, function)
+        return capture.graph_module, Convention(state, capture)
+
+
+# Tracing replaces it by a decomposition that takes the padding of `target` for a label: another loss than eager's.
+WRONGLY_DECOMPOSED = (torch.ops.aten.multilabel_margin_loss_forward.default,)
+
+
+@contextlib.contextmanager
+def as_kernels(*ops: Any) -> Iterator[None]:
+    """While it lasts, tracing meets these operators themselves, not what torch decomposes them into.
+
+    Relies on `py_kernels[DispatchKey.Autograd]`, where torch registers such a decomposition.
+    """
+    key = torch._C.DispatchKey.Autograd
+    found = {op: op.py_kernels.pop(key) for op in ops if key in op.py_kernels}
+    for op in found:
+        op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, kernel in found.items():
+            op.py_kernels[key] = kernel
+            op._dispatch_cache.clear()
+
+
+@contextlib.contextmanager
+def _forward_only_stage1() -> Iterator[None]:
+    original = graph_compile.aot_dispatch_autograd_graph
+    graph_compile.aot_dispatch_autograd_graph = _dispatch_forward_graph
+    try:
+        yield
+    finally:
+        graph_compile.aot_dispatch_autograd_graph = original
+
+
+def _dispatch_forward_graph(flat_fn: Any, flat_args: Any, descriptions: Any, config: Any, *, fw_metadata: Any) -> Any:
+    prepared = graph_capture_wrappers.fn_prepped_for_autograd(flat_fn, descriptions, fw_metadata, config)
+
+    @graph_capture_wrappers.simple_wraps(flat_fn)
+    def forward(*args: Any) -> Any:
+        (outs, _mask), (out_descriptions, _) = cast(Any, prepared(*args))
+        return list(outs), list(out_descriptions)
+
+    tracing = graph_capture._prepare_graph_capture_tracing(
+        forward, flat_args, descriptions, flat_fn, fw_metadata=fw_metadata, aot_config=config, trace_joint=False
+    )
+    module, saved = graph_capture._create_graph_and_save_traced_inputs(
+        tracing.fn_to_trace, tracing.flat_args, tracing.flat_args_descs, aot_config=config
+    )
+    module.graph.eliminate_dead_code()
+    return module, saved, tracing.flat_args_descs, tracing.maybe_subclass_meta

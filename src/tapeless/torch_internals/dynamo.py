@@ -1,0 +1,155 @@
+"""Programs as Dynamo traces them, and what it writes into its graphs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo import trace_rules
+from torch._dynamo.convert_frame import fullgraph_capture
+from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.utils import get_metrics_context
+from torch._guards import TracingContext, tracing
+
+from tapeless.errors import ProgramFailed, Where
+
+
+@dataclass(frozen=True)
+class TracedFunction:
+    """A plain function as Dynamo captured it, whole."""
+
+    module: fx.GraphModule
+    inputs: list[Any]  # the tensors (and symbolic sizes) the graph reads: arguments, parameters, closed-over tensors
+    output: Any
+    bound: tuple[Any, ...]  # the module itself, where a module was traced
+
+    @contextlib.contextmanager
+    def context(self) -> Iterator[None]:
+        """What capture needs around it outside `torch.compile`: the fake mode and the shapes that Dynamo chose."""
+        context = TracingContext(self.output.backend_input.fake_mode)
+        context.tensor_to_context = self.output.backend_input.tensor_to_context
+        with tracing(context):
+            yield
+
+    def rebuild(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """A function with the traced one's signature that runs `compiled` in place of the graph."""
+        call = self.output.forward_callable(compiled_fn=compiled)
+        return lambda *args, **kwargs: call(*self.bound, *args, **kwargs)
+
+
+def trace_function(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> TracedFunction | None:
+    """`function(*args, **kwargs)` as one Dynamo graph; None if it contains no tensor operation.
+
+    Relies on `fullgraph_capture`, the common entry of Dynamo's ahead-of-time frontends: nothing is cached or guarded.
+    """
+    static = torch._dynamo.config.patch(assume_static_by_default=True, automatic_dynamic_shapes=False)
+    with get_metrics_context(), static, _blaming_the_program():
+        output = fullgraph_capture(function, args, kwargs)
+    found = output.backend_input
+    if found is None:
+        return None
+    bound = (function,) if isinstance(function, torch.nn.Module) else ()
+    return TracedFunction(found.graph_module, list(found.example_inputs), output, bound)
+
+
+class _TracingAutograd(contextlib.AbstractContextManager[None]):
+    """`torch._dynamo.config.patch(trace_autograd_ops=True)`, which takes longer than a small program."""
+
+    def __enter__(self) -> None:
+        self.before = torch._dynamo.config.trace_autograd_ops
+        torch._dynamo.config.trace_autograd_ops = True
+
+    def __exit__(self, *_: Any) -> None:
+        torch._dynamo.config.trace_autograd_ops = self.before
+
+
+@dataclass(frozen=True)
+class CapturingAutograd:
+    """A Dynamo backend under which `torch.autograd.grad` in the program is traced, not a reason to break the graph.
+
+    Relies on `backend_ctx_ctor`, a context that Dynamo enters around every call (an attribute of the object, for Dynamo
+    copies those to a wrapper), and on `config.trace_autograd_ops`. Equal backends share compiled code.
+    """
+
+    function: Callable[..., Any]
+    options: tuple[tuple[str, Any], ...] = ()
+    backend_ctx_ctor: Callable[[], contextlib.AbstractContextManager[Any]] = _TracingAutograd
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return self.function(module, inputs, **({"options": dict(self.options)} if self.options else {}))
+
+
+def compile_capturing_autograd(
+    model: Callable[..., Any], backend: str, options: dict[str, Any], fullgraph: bool = False, **settings: Any
+) -> Callable[..., Any]:
+    """`torch.compile` that captures `torch.autograd.grad`. Relies on `torch._dynamo.optimize`, which that calls."""
+    capturing = CapturingAutograd(torch._dynamo.lookup_backend(backend), tuple(sorted(options.items())))
+    return torch._dynamo.optimize(capturing, nopython=fullgraph, **settings)(model)
+
+
+def compile_whole(
+    function: Callable[..., Any], backend: Callable[..., Any], most: int, dynamic: bool | None = False
+) -> Callable[..., Any]:
+    """`function` with `backend` run on its one whole graph, per signature, at most `most` of those."""
+    settings = {"dynamic": dynamic, "recompile_limit": most, "isolate_recompiles": True}
+    compiled = torch._dynamo.optimize(CapturingAutograd(backend), nopython=True, **settings)(function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _blaming_the_program():
+            return compiled(*args, **kwargs)
+
+    return call
+
+
+@contextlib.contextmanager
+def _blaming_the_program() -> Iterator[None]:
+    """An operator that fails on the example inputs: say which line of the program it is. Relies on `real_stack`."""
+    try:
+        yield
+    except TorchDynamoException as problem:
+        cause, stack = _innermost(problem), getattr(problem, "real_stack", None)
+        if isinstance(cause, TorchDynamoException) or not stack:
+            raise
+        frame = stack[-1]
+        where = Where(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
+        raise ProgramFailed(where, f"{type(cause).__name__}: {cause}") from cause
+
+
+def _innermost(problem: BaseException) -> BaseException:
+    inner = problem.__cause__ or problem.__context__
+    return problem if inner is None else _innermost(inner)
+
+
+def skip_in_dynamo(*paths: str) -> None:
+    """Dynamo must not trace the functions of these files and folders, should it meet them running a backward."""
+    trace_rules.SKIP_DIRS.extend(paths)
+    trace_rules._recompile_re()
+
+
+COMPILER = ("ir", "rules", "differentiate", "specialize", "partition", "backends", "runtime", "torch_internals")
+skip_in_dynamo(*(str(Path(__file__).parent.parent / folder) for folder in COMPILER))
+
+
+set_grad_enabled = torch._C._set_grad_enabled  # how Dynamo writes the start and the end of a `no_grad` region
+
+
+data_attribute = torch._C._autograd._get_data_attr  # type: ignore[attr-defined]  # how Dynamo writes `x.data`
+
+
+autograd_function_apply = torch.ops.higher_order.autograd_function_apply  # how Dynamo hands over a custom Function
+
+
+# How control flow stands in a traced graph.
+cond = torch.ops.higher_order.cond
+scan = torch.ops.higher_order.scan
+map_ = torch.ops.higher_order.map_impl
+while_loop = torch.ops.higher_order.while_loop
+below_autograd = torch._C._AutoDispatchBelowAutograd  # operators called inside leave no trace in autograd
+with_effects = torch.ops.higher_order.with_effects  # how AOTAutograd orders calls that have effects

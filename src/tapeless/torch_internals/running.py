@@ -1,0 +1,72 @@
+"""What is active while a program runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._functorch import pyfunctorch
+from torch.autograd import forward_ad
+
+
+def in_forward_mode() -> bool:
+    """Is a `torch.autograd.forward_ad.dual_level` active?"""
+    return forward_ad._current_level >= 0
+
+
+def in_functorch() -> bool:
+    """Is a transform of `torch.func` active?"""
+    return torch._C._functorch.get_dynamic_layer_stack_depth() > 0  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def outside_functorch() -> Iterator[None]:
+    """As if no transform of `torch.func` were active."""
+    if not in_functorch():
+        yield
+        return
+    with pyfunctorch.temporarily_clear_interpreter_stack():
+        yield
+
+
+def keeping_versions(function: Callable[..., Any], positions: Sequence[int]) -> Callable[..., Any]:
+    """`function`, with the `_version` of the arguments at `positions` what it was before, as after writes to `.data`.
+
+    Relies on `torch.autograd._unsafe_preserve_version_counter`.
+    """
+
+    def call(*args: Any) -> Any:
+        with torch.autograd._unsafe_preserve_version_counter(tuple(args[i] for i in positions)):
+            return function(*args)
+
+    return call if positions else function
+
+
+def autocast_enabled() -> bool:
+    return torch._C._is_any_autocast_enabled()
+
+
+without_autocast = torch._C._DisableAutocast
+
+
+def engine_wants(node: Any) -> bool:
+    """Inside a backward: will the autograd engine use what is sent along the edge to `node`?
+
+    Relies on `_will_engine_execute_node`, which refuses to answer for a leaf that `autograd.grad` was asked for: a yes.
+    """
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError:
+        return True
+
+
+def has_step_hooks(optimizer: torch.optim.Optimizer) -> bool:
+    """Is somebody to be told about the steps of this optimizer? Relies on the names of its tables of hooks."""
+    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
+
+
+def mark_stepped(optimizer: torch.optim.Optimizer) -> None:
+    """What learning rate schedules look at to see that the optimizer was used before them."""
+    optimizer._opt_called = True  # type: ignore[attr-defined]
