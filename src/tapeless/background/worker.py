@@ -1,0 +1,60 @@
+"""The process that compiles: `python -m tapeless.background.worker`. Orders come in, answers go out, one at a time.
+
+It ends when nobody can send orders any more, however the program that started it ended, and takes its compilers along.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+from typing import IO, Any
+
+
+def send(stream: IO[bytes], message: Any) -> None:
+    data = pickle.dumps(message)
+    stream.write(len(data).to_bytes(8, "little") + data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Any:
+    """The next message; EOFError where there will be none."""
+    size = stream.read(8)
+    if len(size) < 8:
+        raise EOFError
+    return pickle.loads(stream.read(int.from_bytes(size, "little")))
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever else is printed must not come between answers
+    orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, orders), daemon=True).start()
+    os.nice(5)  # the program that runs comes first
+    from tapeless.background.build import build
+    from tapeless.background.order import Failure
+
+    while True:
+        number, order = orders.get()
+        try:
+            answer: Any = build(order)
+        except Exception as problem:
+            lines = str(problem).strip().splitlines() or [""]
+            answer = Failure(f"{type(problem).__name__}: {lines[0]}")
+        send(answers, (number, answer))
+
+
+def _read(stream: IO[bytes], orders: queue.SimpleQueue[Any]) -> None:
+    """Hand on what arrives; at the end of it, end the process and all it has started."""
+    try:
+        while True:
+            orders.put(receive(stream))
+    except BaseException:
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
