@@ -193,6 +193,8 @@ def trains_on_after_one_warning(match):
 
 def test_the_compiler_is_killed(own_compiler):
     own_compiler.submit("no order at all", lambda answer: None)
+    while own_compiler._process is None:
+        time.sleep(0.01)
     os.kill(own_compiler._process.pid, signal.SIGKILL)
 
     trains_on_after_one_warning("the compiler in the background ended")
@@ -206,10 +208,10 @@ def test_there_is_no_cxx(own_compiler, monkeypatch, tmp_path):
 
 
 def test_the_disk_is_full(own_compiler, monkeypatch, tmp_path):
-    def nothing_can_be_written():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    def little_can_be_written():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
-    popen = partial(subprocess.Popen, preexec_fn=nothing_can_be_written)
+    popen = partial(subprocess.Popen, preexec_fn=little_can_be_written)
     monkeypatch.setattr("tapeless.background.compiler.subprocess.Popen", popen)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
 
@@ -222,6 +224,8 @@ from tapeless.runtime import contest
 call = torch.compile(lambda x: (x.sin() * x).sum(), backend="tapeless", options={"backend": "auto"})
 for _ in range(4):
     call(torch.ones(3, requires_grad=True)).backward()
+while contest.COMPILER._process is None:
+    time.sleep(0.01)
 print(contest.COMPILER._process.pid, flush=True)
 time.sleep(float(sys.argv[1]))
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -27,26 +28,30 @@ class Compiler:
     """A process that compiles, and those who wait for it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._waiting: dict[int, Ready] = {}
-        self._numbers = itertools.count()
-        self._gone = False
+        self._forget()
         os.register_at_fork(after_in_child=self._forget)
 
+    def _forget(self) -> None:
+        """As it begins: here, and in a process that was forked, which has no part in its parent's compiler."""
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._orders: queue.SimpleQueue[tuple[int, Order]] = queue.SimpleQueue()
+        self._waiting: dict[int, Ready] = {}
+        self._numbers = itertools.count()
+        self._serving = self._gone = False
+
     def submit(self, order: Order, ready: Ready) -> None:
-        """Have `order` compiled; `ready` is called with the answer, in another thread."""
+        """Have `order` compiled; `ready` is called with the answer, in another thread. Takes no time."""
         with self._lock:
-            number = next(self._numbers)
-            if not self._gone:
+            gone, number = self._gone, next(self._numbers)
+            if not gone:
                 self._waiting[number] = ready
-        if self._gone:
+                self._orders.put((number, order))
+            if not gone and not self._serving:
+                self._serving = True
+                threading.Thread(target=self._serve, daemon=True).start()
+        if gone:
             ready(Failure(ENDED))
-            return
-        try:
-            send(self._started().stdin, (number, order))  # type: ignore[arg-type]
-        except OSError as problem:
-            self._end(f"{ENDED}: {problem}")
 
     def stop(self) -> None:
         """End the process and the compilers it has started."""
@@ -55,20 +60,32 @@ class Compiler:
         if process is not None:
             _end_group(process)
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _serve(self) -> None:
+        """Start the process and hand it orders; it may be long before it reads them."""
+        try:
+            process = self._start()
+            assert process.stdin is not None
+            while True:
+                send(process.stdin, self._orders.get())
+        except OSError as problem:
+            self._end(f"{ENDED}: {problem}")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tapeless.background.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,
+        )
         with self._lock:
-            if self._process is None:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "tapeless.background.worker"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                    start_new_session=True,
-                )
-                atexit.register(self.stop)
-                threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
-            return self._process
+            self._process, stopped = process, self._gone
+        atexit.register(self.stop)
+        if stopped:
+            self.stop()
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+        return process
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         """Hand on answers as they come."""
@@ -79,10 +96,6 @@ class Compiler:
                 self._waiting.pop(number)(answer)
         except (EOFError, OSError):
             self._end(f"{ENDED} with code {process.wait()}")
-
-    def _forget(self) -> None:
-        """In a process that was forked: it has no part in its parent's compiler."""
-        self._lock, self._process, self._waiting = threading.Lock(), None, {}
 
     def _end(self, reason: str) -> None:
         """Nothing can be compiled any more."""

@@ -13,6 +13,8 @@ import sys
 import threading
 from typing import IO, Any
 
+from tapeless.background.order import Answer, Failure, Order
+
 
 def send(stream: IO[bytes], message: Any) -> None:
     data = pickle.dumps(message)
@@ -34,17 +36,19 @@ def main() -> None:
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, orders), daemon=True).start()
     os.nice(5)  # the program that runs comes first
-    from tapeless.background.build import build
-    from tapeless.background.order import Failure
-
     while True:
         number, order = orders.get()
-        try:
-            answer: Any = build(order)
-        except Exception as problem:
-            lines = str(problem).strip().splitlines() or [""]
-            answer = Failure(f"{type(problem).__name__}: {lines[0]}")
-        send(answers, (number, answer))
+        send(answers, (number, _answer(order)))
+
+
+def _answer(order: Order) -> Answer | Failure:
+    try:
+        from tapeless.background.build import build  # takes a while: the first order is waiting already
+
+        return build(order)
+    except Exception as problem:
+        lines = str(problem).strip().splitlines() or [""]
+        return Failure(f"{type(problem).__name__}: {lines[0]}")
 
 
 def _read(stream: IO[bytes], orders: queue.SimpleQueue[Any]) -> None:
