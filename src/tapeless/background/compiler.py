@@ -7,6 +7,7 @@ it end before, the orders that wait for it fail, and nothing more is ordered: th
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import os
 import queue
@@ -14,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tapeless.background.order import Answer, Failure, Order
 from tapeless.background.worker import receive, send
@@ -93,7 +94,8 @@ class Compiler:
         try:
             while True:
                 number, answer = receive(process.stdout)
-                self._waiting.pop(number)(answer)
+                with _giving_way():
+                    self._waiting.pop(number)(answer)
         except (EOFError, OSError):
             self._end(f"{ENDED} with code {process.wait()}")
 
@@ -104,6 +106,17 @@ class Compiler:
             waiting, self._waiting = self._waiting, {}
         for ready in waiting.values():
             ready(Failure(reason))
+
+
+@contextlib.contextmanager
+def _giving_way() -> Iterator[None]:
+    """Let go of the interpreter often: whoever launches kernels meanwhile waits for it at every launch."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
