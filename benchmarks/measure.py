@@ -106,7 +106,7 @@ def steps(name: str, labels: list[str], rounds: int) -> dict[str, Any]:
     samples: dict[str, list[Clock]] = {label: [] for label in trainings}
     gc.collect()
     for index in range(rounds):
-        for label in _rotated(list(trainings), index):
+        for label in rotated(list(trainings), index):
             samples[label].append(_timed(trainings[label].step, times[label]))
     return {"errors": errors, "samples": {label: _columns(clocks) for label, clocks in samples.items()}}
 
@@ -128,7 +128,7 @@ def _sample_size(training: Training) -> int:
     return max(1, round(SAMPLE_SECONDS / _timed(training.step).wall))
 
 
-def _rotated(labels: list[str], by: int) -> list[str]:
+def rotated(labels: list[str], by: int) -> list[str]:
     start = by % len(labels)
     return labels[start:] + labels[:start]
 

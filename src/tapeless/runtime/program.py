@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import fx
 
+from tapeless import torch_internals
 from tapeless.differentiate.activity import active_nodes
 from tapeless.differentiate.forward import push_forward
 from tapeless.ir import graph as ir
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 LIVE: weakref.WeakSet[Program] = weakref.WeakSet()
 
+MANY = 8  # inputs with gradients: one question whether all of them are wanted is cheaper than one for each
 LONG = 256  # nodes: a backward up to this size is specialised in milliseconds, at the first sight of a mask
 
 
@@ -74,8 +76,11 @@ class Profile:
     specialized: int = 0
 
     def record(self, mask: Mask) -> None:
-        self.streak = self.streak + 1 if mask == self.mask else 1
-        self.mask = mask
+        """These cotangents arrived, of outputs that are really returned; nothing is learnt where none did."""
+        if mask == self.mask:
+            self.streak += 1
+        elif any(mask):
+            self.mask, self.streak = mask, 1
 
     def mispredicted(self) -> None:
         self.mispredictions += 1
@@ -91,15 +96,26 @@ class Program:
         variants = self.options.variants
         self.whole = Variant(DERIVATIVES.of(graph, signature), signature, backend=self.options.backend)
         self.tensor_inputs = [ir.is_tensor(node) for node in ir.inputs(graph)]
+        self.unwrapped = self._unwrapped()
+        self.probe = torch.empty(0, requires_grad=True) if sum(signature.wrt) >= MANY else None
+        self.probe_node = None if self.probe is None else torch_internals.accumulator(self.probe)
         self.random = any(is_random(node) for node in ir.calls(graph))
         # A copy of an overwritten input has no history: a forward run again from it cannot be differentiated twice.
         self._overwrites_history = any(signature.wrt[i] for i in signature.mutated)
         self.profile = Profile()
         self._trimmed: Recent[Variant | None] = Recent(variants)
         self._backwards: Recent[Backward] = Recent(4 * variants)
+        self._latest_backward: tuple[Any, Backward | None] = (None, None)
         self._tangents: Recent[Program] = Recent(4 * variants)
         self._derivatives: Recent[tuple[Backward, Program | None]] = Recent(4 * variants)
         LIVE.add(self)
+
+    def _unwrapped(self) -> list[int] | None:
+        """The tensor inputs that may be left over from a transform of `torch.func`: no parameter is; None: unknown."""
+        if not self.signature.parameters:
+            return None
+        flags = zip(self.tensor_inputs, self.signature.parameters, strict=True)
+        return [i for i, (is_tensor, is_parameter) in enumerate(flags) if is_tensor and not is_parameter]
 
     def tangent(self, given: Mask, requires_grad: Mask) -> Program:
         """The program (inputs, tangents of the inputs `given`) → tangents of everything the whole forward returns."""
@@ -123,6 +139,15 @@ class Program:
     def backward(self, variant: Variant, mask: Mask, wanted: Mask) -> Backward:
         """The backward for this mask; where specialising would take long, the generic one until the mask recurs."""
         key = (variant, mask, wanted)
+        latest, found = self._latest_backward  # comparing is cheaper than hashing where there are many inputs
+        if key == latest and found is not None:
+            return found
+        found = self._find_backward(key)
+        self._latest_backward = (key, found) if key in self._backwards else (None, None)
+        return found
+
+    def _find_backward(self, key: tuple[Variant, Mask, Mask]) -> Backward:
+        variant, mask, wanted = key
         if key not in self._backwards and self._is_worth_waiting(variant, wanted) and self._is_new(mask):
             generic = variant.generic
             if generic is not None:

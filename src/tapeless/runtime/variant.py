@@ -66,6 +66,12 @@ class Variant:
         self.constant_outputs = self._constant_outputs()
         self.saves_numbers = not all(ir.is_tensor(node) for node in parts.captures)
 
+    def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        """What is kept for the backward."""
+        found = [args[i] for i in self.parts.captured_inputs]
+        found += [outs[i] for i in self.parts.captured_outputs]
+        return found
+
     def _constant_outputs(self) -> list[int]:
         """Outputs that no gradient will ever reach."""
         real = self.parts.real_outputs
