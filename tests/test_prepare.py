@@ -29,7 +29,9 @@ FEW = settings(
     max_examples=8, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
-TRACED = ("fold_batch_norm", "fold_batch_norm_of_linear", "gumbel_max", "quantize_before_view")  # tables below
+TRACED = (
+    "fold_batch_norm", "fold_batch_norm_of_linear", "convolve_channels_last", "gumbel_max", "quantize_before_view"
+)  # tables below  # fmt: skip
 
 
 def aten_graph(function, inputs):
@@ -296,6 +298,42 @@ def test_frozen_statistics_save_less():
     assert saved[FOLDING] <= 0.7 * saved["off"]
 
 
+CONVOLUTIONS = {
+    "a returned image": lambda x, w: F.conv2d(x, w, padding=1).relu(),
+    "returned and read again": lambda x, w: [y := F.conv2d(x, w).relu(), F.conv2d(y, w, stride=2).sum((2, 3))],
+    "a returned view": lambda x, w: F.conv2d(x, w).flatten(1),
+    "pooled": lambda x, w: F.adaptive_avg_pool2d(F.max_pool2d(F.conv2d(x, w), 2, return_indices=True)[0], 1),
+    "branches": lambda x, w: torch.cat([F.conv2d(x, w), F.conv2d(x.flip(3), w)], 1).softmax(1).mean((2, 3)),
+    "seen by its strides": lambda x, w: F.conv2d(x, w).as_strided((2, 3), (5, 1)) * 2,
+    "grouped": lambda x, w: F.conv2d(x, w[:, :1], groups=3).permute(0, 2, 3, 1).reshape(2, -1),
+    "transposed": lambda x, w: F.conv_transpose2d(x, w),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_images_with_their_channels_last_are_seen_by_nobody(name):
+    x, w = torch.randn(2, 3, 12, 10), torch.randn(3, 3, 3, 3)
+    expected = tree_leaves(CONVOLUTIONS[name](x, w))
+    compiled = torch.compile(
+        CONVOLUTIONS[name], backend="tapeless", options={"prepare": "convolve_channels_last!", "check": True}
+    )
+    actual = tree_leaves(compiled(x, w))
+
+    torch.testing.assert_close(actual, expected)
+    assert [strides(t) for t in expected] == [strides(t) for t in actual]
+
+
+def test_images_are_reordered_where_no_derivative_is_asked():
+    x, w = torch.randn(2, 3, 12, 10), torch.randn(3, 3, 3, 3)
+    given = (
+        trace(lambda x, w: F.conv2d(x, w), (x, w), {}),
+        trace(lambda x, w: F.conv2d(x, w), (x, w.requires_grad_()), {}),
+    )
+    acted = ["convolve_channels_last" in preparation(captured, Options())[1].applied for captured in given]
+
+    assert [True, False] == acted
+
+
 # -- the engine --------------------------------------------------------------------------------------------------------
 
 x, y = prepare.tensors("x y")
@@ -373,6 +411,24 @@ def test_a_pass_of_the_users_own():
 
 def drop_copy(x):
     return x
+
+
+def test_operators_that_are_loaded_later_are_found():
+    rule = prepare.rewrite(prepare.op.arrives_late(x))(arrival_is_sine)
+    prepare.register(rule)
+    prepared(aten_graph(sines, [torch.ones(3)]), [torch.ones(3)], "arrival_is_sine!")
+    with torch.library._scoped_library("quantized_decomposed", "FRAGMENT") as library:
+        library.define("arrives_late(Tensor x) -> Tensor")
+        library.impl("arrives_late", lambda x: x.sin(), "CompositeExplicitAutograd")
+        late = aten_graph(lambda x: torch.ops.quantized_decomposed.arrives_late(x) * 2, [torch.ones(3)])
+        _, report = prepared(late, [torch.ones(3)], "arrival_is_sine!")
+
+    assert {"arrival_is_sine": 1} == dict(report.applied)
+
+
+def arrival_is_sine(x):
+    """Found although its operator was unknown when the pass ran for the first time."""
+    return x.sin()
 
 
 def test_options_are_names():
