@@ -297,18 +297,18 @@ def products(draw: Draw):
 
 @for_passes("transpose_of_product", "transpose_into_product", "transpose_into_linear")
 def transposes(draw: Draw):
-    batch, m, k, n = shape(draw, 4)
+    batch, m, k, n = shape(draw, 4, pick(draw, 2, 2, 1))
     x, y = (tensor(draw, *s, dtype=torch.float64) for s in ((batch, k, m), (batch, n, k)))
     w, b = torch.randn(n, m, dtype=torch.float64), torch.randn(n, dtype=torch.float64)
     turn, biased = pick(draw, (0, 2, 1), (0, -1, 1), (1, 2, 0)), pick(draw, True, False)
 
     def f(x, y, w, b):
-        a, c = x.sin(), y.cos()
+        a, c, fixed = x.sin(), y.cos(), torch.arange(n * m, dtype=x.dtype).reshape(n, m).sin()
         both = torch.bmm(a.transpose(1, 2), c.permute(0, 2, 1)).transpose(-1, 1)
         single = (a[0].t() @ c[0].t()).t().sum(0)
         copied = torch.bmm(a.mT.contiguous(), c.transpose(1, 2).contiguous()), a[0].t().contiguous() @ c[0].t()
-        linear = F.linear(a.contiguous(), w.detach(), b if biased else None).permute(turn).contiguous()
-        return both.sum((0, 1)), single, *copied, linear.sin(), torch.addmm(b, a[0], w.detach().t().contiguous())
+        linear = F.linear(a.contiguous(), fixed, b if biased else None).permute(turn).contiguous()
+        return both.sum((0, 1)), single, *copied, linear.sin(), torch.addmm(b, a[0], w.sin().t().contiguous())
 
     return f, (x, y, w, b)
 

@@ -325,11 +325,8 @@ def test_images_with_their_channels_last_are_seen_by_nobody(name):
 
 def test_images_are_reordered_where_no_derivative_is_asked():
     x, w = torch.randn(2, 3, 12, 10), torch.randn(3, 3, 3, 3)
-    given = (
-        trace(lambda x, w: F.conv2d(x, w), (x, w), {}),
-        trace(lambda x, w: F.conv2d(x, w), (x, w.requires_grad_()), {}),
-    )
-    acted = ["convolve_channels_last" in preparation(captured, Options())[1].applied for captured in given]
+    captured = [trace(CONVOLUTIONS["a returned image"], (x, weight), {}) for weight in (w, w.clone().requires_grad_())]
+    acted = ["convolve_channels_last" in preparation(program, Options())[1].applied for program in captured]
 
     assert [True, False] == acted
 
