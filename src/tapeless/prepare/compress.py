@@ -15,6 +15,7 @@ from tapeless.prepare.editor import Site
 from tapeless.prepare.passes import Pass, Phase, rewrite
 from tapeless.prepare.pattern import anything, op, tensors
 from tapeless.prepare.products import WORTH
+from tapeless.torch_internals import without_modes
 
 (y,) = tensors("y")
 parts, dim = anything("parts dim")
@@ -34,7 +35,8 @@ def compress_product_of_cat(parts: list[Tensor], dim: int, y: Tensor, out: Tenso
         return None
     contracted = dim == rank - 1
     pieces = y.split([part.shape[dim] for part in parts], rank - 2) if contracted else [y] * len(parts)
-    before = cost.flops([product, *inner])
+    with without_modes():
+        before = cost.flops([product, *inner])
     if before < WORTH * sum(_work(p, f, q) for p, f, q in zip(parts, factored, pieces, strict=True)):
         return None
     made = [_applied(p, site.value(f), q) for p, f, q in zip(parts, factored, pieces, strict=True)]
