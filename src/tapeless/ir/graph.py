@@ -3,8 +3,9 @@
 A graph is a functional ATen program. Placeholders are its inputs, the output node holds a flat list. What a node's
 value looks like stands in `node.meta["val"]` (a fake tensor, a symbolic integer, or a tuple of those), where the user
 wrote it in `node.meta["stack_trace"]`, which `grad_of` region it belongs to in `node.meta["region"]`, whose
-cotangents it adds up in `node.meta["total_of"]`, the runtime test it stands under in `node.meta["guard"]`, and which
-pass made it from what in `node.meta["origin"]`: these keys are read and written here only.
+cotangents it adds up in `node.meta["total_of"]`, the runtime test it stands under in `node.meta["guard"]`, which pass
+made it from what in `node.meta["origin"]`, and whether it is computed again in the backward rather than saved in
+`node.meta["again"]`: these keys are read and written here only.
 """
 
 from __future__ import annotations
@@ -93,6 +94,15 @@ def origin(node: fx.Node) -> Origin | None:
 
 def set_origin(node: fx.Node, record: Origin) -> None:
     node.meta["origin"] = record
+
+
+def is_again(node: fx.Node) -> bool:
+    """Was it decided, for the sake of memory, that a backward computes this value again?"""
+    return node.meta.get("again", False)
+
+
+def set_again(node: fx.Node) -> None:
+    node.meta["again"] = True
 
 
 def constant(node: fx.Node) -> torch.Tensor | None:

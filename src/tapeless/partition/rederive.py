@@ -1,7 +1,7 @@
 """What the backward derives again from less, rather than having it saved.
 
 - A view: it keeps its whole storage alive, so saving its base is never dearer.
-- What the user put under `checkpoint`.
+- What the user put under `checkpoint`, and what a plan (`plan`) chose for the sake of memory.
 - A copy or a mask at least twice as large as what it is made of: a repeated key, a causal mask, a number widened. It is
   written faster than a larger value is read back, and nobody pays for keeping it.
 
@@ -20,6 +20,7 @@ from tapeless import torch_internals
 from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
 from tapeless.ir.cost import likely_bytes
+from tapeless.rules.registry import named_arguments
 
 aten = torch.ops.aten
 
@@ -56,7 +57,7 @@ def rederived(joint: Joint) -> set[fx.Node]:
         if node.op == "placeholder":
             continue
         below = sum(sources[a] for a in node.all_input_nodes)
-        if is_free(node) or (_moves(node, joint) and GROWTH * below <= size):
+        if is_free(node) or _is_chosen(node) or (_moves(node, joint) and GROWTH * below <= size):
             found.add(node)
             sources[node] = below
     return found
@@ -67,6 +68,12 @@ def is_free(node: fx.Node) -> bool:
     if node.op != "call_function":
         return node.op == "get_attr"
     return _is_checkpointed(node) or is_view(node)
+
+
+def _is_chosen(node: fx.Node) -> bool:
+    """Did a plan choose to compute this again? Then all results of the call are at hand."""
+    source = node.args[0] if node.target is operator.getitem else node
+    return isinstance(source, fx.Node) and ir.is_again(source)
 
 
 def is_view(node: fx.Node) -> bool:
@@ -86,7 +93,16 @@ def _is_checkpointed(node: fx.Node) -> bool:
     mark = node.meta.get("recompute")
     if mark is None or mark.name not in ("MUST_RECOMPUTE", "PREFER_RECOMPUTE"):
         return False
-    return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
+    return not draws_numbers(node)
+
+
+def draws_numbers(node: fx.Node) -> bool:
+    """Does the call draw random numbers? Fused attention may, but does not without dropout."""
+    source = node.args[0] if node.target is operator.getitem else node
+    if not isinstance(source, fx.Node) or torch.Tag.nondeterministic_seeded not in getattr(source.target, "tags", ()):
+        return False
+    given = named_arguments(source.target, source.args, source.kwargs)  # type: ignore[arg-type]
+    return given.get("dropout_p") != 0
 
 
 def copy_small_views(joint: Joint, again: set[fx.Node], kept: Sequence[fx.Node]) -> bool:
