@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 
 import networkx
 from torch import fx
@@ -33,12 +34,13 @@ class Values:
     free: Collection[fx.Node]  # computed again in any case
     alive: Collection[fx.Node]  # kept by somebody else: outputs
     needed: Collection[fx.Node]  # what the reverse part reads
+    time: Callable[[fx.Node], float] = field(default_factory=lambda: cache(seconds))
 
-    def again(self, price: float, may: Callable[[fx.Node], bool]) -> set[fx.Node]:
-        """What is computed again if a second costs as much as `price` bytes, among the values that `may` be."""
+    def again(self, price: float, fixed: Collection[fx.Node]) -> set[fx.Node]:
+        """What is computed again if a second costs as much as `price` bytes; nothing that is `fixed`."""
         graph = networkx.DiGraph()
         for node in self._reached():
-            self._add(graph, node, price, node in self.free or (may(node) and is_repeatable(node)))
+            self._add(graph, node, price, node in self.free or (node not in fixed and is_repeatable(node)))
         if SOURCE not in graph:
             return set(self.free)
         _, (there, _) = networkx.minimum_cut(graph, SOURCE, SINK, flow_func=networkx.flow.boykov_kolmogorov)
@@ -64,7 +66,7 @@ class Values:
         else:
             graph.add_edge(there, again, capacity=self._bytes(node))
         if repeatable:
-            graph.add_edge(again, SINK, capacity=0.0 if node in self.free else price * seconds(node))
+            graph.add_edge(again, SINK, capacity=0.0 if node in self.free else price * self.time(node))
             for operand in node.all_input_nodes:
                 if operand.op == "call_function":
                     graph.add_edge(again, (operand, "there"))

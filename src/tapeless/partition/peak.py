@@ -12,14 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import fx
 
 from tapeless.ir import graph as ir
-from tapeless.ir.copying import copy_graph
 from tapeless.ir.cost import likely_bytes
-from tapeless.ir.custom import inline_custom
-from tapeless.ir.ops import accumulate
+from tapeless.ir.custom import inlined
 from tapeless.ir.reuse import reusable_operands
 from tapeless.partition.rederive import is_view
 from tapeless.partition.split import Split
@@ -35,7 +32,7 @@ class Peak:
 def peak(parts: Split) -> Peak:
     """Of a step in which every output that can gets a cotangent, and every gradient is wanted."""
     memory = _Memory()
-    forward, backward = _as_it_runs(parts.forward), _as_it_runs(parts.backward)
+    forward, backward = inlined(parts.forward), inlined(parts.backward)
     results = memory.run(forward, [()] * len(ir.inputs(forward)))
     held = {storage for storages in results[: parts.real_outputs] for storage in storages}
     between = memory.total
@@ -45,15 +42,6 @@ def peak(parts: Split) -> Peak:
     captured = [*(() for _ in parts.captured_inputs), *(results[i] for i in parts.captured_outputs)]
     memory.run(backward, [*given, *captured], held)
     return Peak(between, memory.most)
-
-
-def _as_it_runs(graph: fx.Graph) -> fx.Graph:
-    """A copy of the graph in which every cotangent is known to be defined."""
-    graph = inline_custom(copy_graph(graph))
-    for node in ir.calls(graph):
-        if node.target is accumulate:
-            node.target = torch.ops.aten.add.Tensor
-    return graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +94,7 @@ def _places(
 ) -> tuple[dict[fx.Node, Storages], dict[fx.Node, list[_Storage]]]:
     """The storages in which each value lives, and those that each call makes."""
     lives: dict[fx.Node, Storages] = dict(zip(ir.inputs(graph), given, strict=True))
-    taken = reusable_operands(graph)
+    taken = reusable_operands(graph, defined=True)
     made: dict[fx.Node, list[_Storage]] = {}
     for node in graph.nodes:
         if node.op != "call_function":

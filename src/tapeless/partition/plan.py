@@ -19,11 +19,13 @@ from tapeless.ir.cost import likely_bytes, seconds
 from tapeless.partition.cut import Values
 from tapeless.partition.peak import peak
 from tapeless.partition.segments import Segments
-from tapeless.partition.split import Split, derived_again, divide, needed, read_copy, split
+from tapeless.partition.split import Split, derived_again, divide, needed, read_copy, related, split
 
 Memory = str | int | float  # "fast", "small", a fraction of the peak of "fast" up to 1, or bytes
 
-PRICES = (1e10, 3e9, 1e9, 3e8, 1e8, 1e6)  # bytes per second of computing again: from almost nothing to almost all
+# What a second of computing again is worth, in bytes: elementwise work pays from 1e9 on, products from 1e8.
+CHEAP = (1e10, 3e9, 1e9)
+PRICES = (1e9, 1e8, 1e6)
 SEGMENTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 SMALL = 2**16  # bytes of an input that is overwritten, up to which it may be saved as a copy
 SLACK = 1.01  # "small" takes a plan this close to the smallest peak if it costs less time
@@ -43,11 +45,11 @@ def partition(joint: Joint, mutated: Sequence[int] = (), memory: Memory = "fast"
     if memory == "fast":
         return split(joint, mutated)
     _copy_small_inputs(joint, mutated)
-    free = derived_again(joint, mutated)
-    chosen = _choose(list(_plans(joint, mutated, free)), memory)
+    family = Family(joint, mutated)
+    chosen = _choose(list(family.plans()), memory)
     for node in chosen.again:
         ir.set_again(node)
-    return divide(joint, chosen.again | free)
+    return family.split(chosen.again)
 
 
 def _copy_small_inputs(joint: Joint, mutated: Sequence[int]) -> None:
@@ -57,33 +59,39 @@ def _copy_small_inputs(joint: Joint, mutated: Sequence[int]) -> None:
             read_copy(joint, node, list(node.users))
 
 
-def _plans(joint: Joint, mutated: Sequence[int], free: set[fx.Node]) -> Iterator[Plan]:
-    """The family, each plan once; the first computes nothing again that costs time."""
-    yield _plan(joint, free, frozenset())
-    seen = {frozenset[fx.Node]()}
-    for again in _choices(joint, mutated, free):
-        if again not in seen:
-            seen.add(again)
-            yield _plan(joint, free, again)
+class Family:
+    """The plans for one joint graph."""
 
+    def __init__(self, joint: Joint, mutated: Sequence[int]) -> None:
+        self.joint, self.relations = joint, related(joint)
+        self.free = derived_again(joint, mutated)
+        self.nodes = [n for n in joint.graph.nodes if n not in joint.backward and n.op == "call_function"]
+        overwritten = {joint.inputs[i] for i in mutated}
+        self.fixed = {node for node in self.nodes if overwritten.intersection(node.all_input_nodes)}
 
-def _choices(joint: Joint, mutated: Sequence[int], free: set[fx.Node]) -> Iterator[frozenset[fx.Node]]:
-    nodes = [node for node in joint.graph.nodes if node not in joint.backward and node.op == "call_function"]
-    saved = needed(joint, free)[1]
-    values = Values(nodes, free, set(joint.outputs), saved)
-    segments = Segments(nodes, saved)
-    overwritten = {joint.inputs[i] for i in mutated}
-    fixed = {node for node in nodes if overwritten.intersection(node.all_input_nodes)}
-    for cuts in dict.fromkeys(tuple(segments.cuts(count)) for count in SEGMENTS):
-        kept = fixed.union(*(place.crossing for place in cuts))
-        for price in PRICES:
-            again = values.again(price, lambda node, kept=kept: node not in kept)
-            backward = needed(joint, again)[0]
-            yield frozenset(node for node in backward if node not in joint.backward and node not in free)
+    def split(self, again: frozenset[fx.Node]) -> Split:
+        return divide(self.joint, again | self.free, self.relations)
 
+    def plans(self) -> Iterator[Plan]:
+        """Each plan once; the first computes nothing again that costs time."""
+        for again in dict.fromkeys([frozenset[fx.Node](), *self._choices()]):
+            yield Plan(again, sum(map(seconds, again)), peak(self.split(again)).most)
 
-def _plan(joint: Joint, free: set[fx.Node], again: frozenset[fx.Node]) -> Plan:
-    return Plan(again, sum(map(seconds, again)), peak(divide(joint, again | free)).most)
+    def _choices(self) -> Iterator[frozenset[fx.Node]]:
+        saved = needed(self.joint, self.free)[1]
+        values = Values(self.nodes, self.free, set(self.joint.outputs), saved)
+        segments = Segments(self.nodes, saved)
+        for cuts in dict.fromkeys(tuple(segments.cuts(count)) for count in SEGMENTS):
+            kept = self.fixed.union(*(place.crossing for place in cuts))
+            after = set(self.nodes[cuts[-1].position + 1 :]) if cuts else set[fx.Node]()
+            for price in PRICES if cuts else CHEAP:
+                for fixed in (kept, kept | after) if after else (kept,):
+                    yield self._needed_of(values.again(price, fixed))
+
+    def _needed_of(self, again: set[fx.Node]) -> frozenset[fx.Node]:
+        """What of `again` is needed, beside what is computed again in any case."""
+        backward = needed(self.joint, again)[0]
+        return frozenset(node for node in backward if node not in self.joint.backward and node not in self.free)
 
 
 def _choose(plans: Sequence[Plan], memory: Memory) -> Plan:

@@ -5,8 +5,9 @@ Everything the backward reads from the forward is saved, except what it derives 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import fx
@@ -17,6 +18,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.ir.narrow import narrow
 from tapeless.partition.companions import companions
+from tapeless.partition.cross_entropy import join_cross_entropy
 from tapeless.partition.rederive import copy_small_views, rederived
 
 aten = torch.ops.aten
@@ -64,16 +66,25 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
 
 def derived_again(joint: Joint, mutated: Sequence[int] = ()) -> set[fx.Node]:
     """What the backward computes again in any case. Inputs that are `mutated` after the call are saved as copies."""
+    join_cross_entropy(joint)
     again = rederived(joint)
     _copy_mutated(joint, mutated, again)
     copy_small_views(joint, again, needed(joint, again)[1])
     return again
 
 
-def divide(joint: Joint, again: Collection[fx.Node]) -> Split:
+Related = Callable[[fx.Node], list[fx.Node]]
+
+
+def related(joint: Joint) -> Related:
+    """The companions of each value, found once: they do not depend on what is saved."""
+    return cache(lambda node: companions(node, joint.active, joint.backward))
+
+
+def divide(joint: Joint, again: Collection[fx.Node], relations: Related | None = None) -> Split:
     """The joint graph in two: the backward computes `again` what it needs of that, and reads the rest."""
     backward, captures = needed(joint, again)
-    captures, together = _with_companions(joint, captures, again)
+    captures, together = _with_companions(joint, captures, again, relations or related(joint))
     known = {node: i for i, node in reversed(list(enumerate(joint.outputs))) if isinstance(node, fx.Node)}
     position = {node: i for i, node in enumerate(joint.inputs)}
     temporaries = [node for node in captures if node not in known and node not in position]
@@ -152,7 +163,7 @@ def _in_order(joint: Joint, nodes: set[fx.Node]) -> list[fx.Node]:
 
 
 def _with_companions(
-    joint: Joint, captures: list[fx.Node], again: Collection[fx.Node]
+    joint: Joint, captures: list[fx.Node], again: Collection[fx.Node], relations: Related
 ) -> tuple[list[fx.Node], dict[fx.Node, list[fx.Node]]]:
     """Captures and what is to be saved along with each, in program order."""
     together: dict[fx.Node, list[fx.Node]] = {}
@@ -160,7 +171,7 @@ def _with_companions(
     while waiting:
         node = waiting.pop()
         if node not in together:
-            together[node] = _sources(companions(node, joint.active, joint.backward), again)
+            together[node] = _sources(relations(node), again)
             waiting.extend(together[node])
     return _in_order(joint, set(together)), together
 
