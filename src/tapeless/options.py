@@ -20,9 +20,9 @@ class Options:
     variants: how many specialised backward programs, one per pattern of undefined cotangents, are kept per graph.
     prepare: passes before differentiation, by name and separated by commas: "name" switches one on, "-name" off,
         "name!" has it act wherever it is right, even where that does not pay; "off" leaves only those named after it.
-    memory: what a step may need beyond inputs and parameters, gradients included: "fast" (default) computes nothing
-        again that costs time, "small" what it takes for the smallest peak, a number above 1 bounds the peak in bytes, one
-        up to 1 as a fraction of the peak of "fast".
+    memory: what a step may have allocated at once beyond inputs and parameters, gradients included. "fast" (default)
+        computes nothing again that costs time, "small" what it takes for the smallest peak; a number above 1 bounds the
+        peak in bytes, one up to 1 as a fraction of the peak of "fast".
     check: run the program before and after each of these passes and compare outputs and gradients. True raises if they
         differ; "warn" undoes the pass, switches it off and warns.
     """

@@ -4,7 +4,7 @@ A graph is a functional ATen program. Placeholders are its inputs, the output no
 value looks like stands in `node.meta["val"]` (a fake tensor, a symbolic integer, or a tuple of those), where the user
 wrote it in `node.meta["stack_trace"]`, which `grad_of` region it belongs to in `node.meta["region"]`, whose
 cotangents it adds up in `node.meta["total_of"]`, the runtime test it stands under in `node.meta["guard"]`, which pass
-made it from what in `node.meta["origin"]`, and whether it is computed again in the backward rather than saved in
+made it from what in `node.meta["origin"]`, and whether a plan has the backward compute it again in
 `node.meta["again"]`: these keys are read and written here only.
 """
 
@@ -96,13 +96,13 @@ def set_origin(node: fx.Node, record: Origin) -> None:
     node.meta["origin"] = record
 
 
-def is_again(node: fx.Node) -> bool:
-    """Was it decided, for the sake of memory, that a backward computes this value again?"""
-    return node.meta.get("again", False)
+def again(node: fx.Node) -> bool | None:
+    """Is the value computed again by the backward, or not? None where no plan has decided."""
+    return node.meta.get("again")
 
 
-def set_again(node: fx.Node) -> None:
-    node.meta["again"] = True
+def set_again(node: fx.Node, decided: bool | None) -> None:
+    node.meta["again"] = decided
 
 
 def constant(node: fx.Node) -> torch.Tensor | None:

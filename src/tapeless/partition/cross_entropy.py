@@ -3,7 +3,7 @@
 By the rules of its two halves it is a matrix of zeros with one number in each row, from which the gradient of the
 logarithms of softmax is computed: three matrices of the size of the logits at once, and in a language model that is
 where memory peaks. Of such a row only the number c at the target matters: x̄ = c (onehot − eʸ). One matrix beside the
-saved one, and two passes over memory less.
+saved one, and less memory to pass over.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from tapeless import torch_internals
 from tapeless.differentiate.apply import result_is_zero
 from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
+from tapeless.ir.cost import likely_bytes
 from tapeless.ir.emit import Emitter
 from tapeless.rules.registry import named_arguments
 
 aten = torch.ops.aten
 
 MEAN = 1
+LARGE = 2**20  # bytes of logits: for fewer, ten small calls take longer than the two
 
 
 def join_cross_entropy(joint: Joint) -> None:
@@ -34,7 +36,7 @@ def join_cross_entropy(joint: Joint) -> None:
     emitter.bind_graph([*joint.graph.nodes])
     with torch_internals.emission(torch_internals.fake_mode_of([ir.value(node) for node in pairs])), emitter:
         for whole in pairs:
-            _replace(joint, emitter, whole, whole.args[0])  # type: ignore[arg-type]
+            _replace(joint, emitter, whole, whole.args[0])
     joint.backward |= emitter.emitted
 
 
@@ -47,7 +49,8 @@ def _is_pair(node: fx.Node) -> bool:
         return False
     val = ir.value(out)  # type: ignore[arg-type]
     precise = val.dtype in (torch.float32, torch.float64)  # kernels round halves only at the end
-    return g.args[1] is out and val.dim() == 2 and dim in (1, -1) and dtype == val.dtype and precise
+    rows = g.args[1] is out and val.dim() == 2 and dim in (1, -1)
+    return rows and precise and dtype == val.dtype and likely_bytes(val) >= LARGE
 
 
 def _replace(joint: Joint, emitter: Emitter, whole: fx.Node, half: fx.Node) -> None:
@@ -65,7 +68,7 @@ def _replace(joint: Joint, emitter: Emitter, whole: fx.Node, half: fx.Node) -> N
 def _gradient(
     grad_output: Tensor, self: Tensor, target: Tensor, weight: Any, reduction: int, ignore_index: int, total_weight: Any
 ) -> Tensor:
-    """x̄ = c (onehot − eʸ), where c = −ȳ w, divided by the sum of all w for a mean, and 0 where the target is ignored."""
+    """x̄ = c (onehot − eʸ), where c = −ȳ w, for a mean over the sum of all w, and 0 where the target is ignored."""
     ignored = target == ignore_index
     target = target.masked_fill(ignored, 0)
     each = grad_output / total_weight if reduction == MEAN else grad_output

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import networkx
 from torch import fx
@@ -57,7 +58,7 @@ class Values:
                 stack.extend(node.all_input_nodes)
         return [node for node in self.nodes if node in found]
 
-    def _add(self, graph: networkx.DiGraph, node: fx.Node, price: float, repeatable: bool) -> None:
+    def _add(self, graph: networkx.DiGraph[Any], node: fx.Node, price: float, repeatable: bool) -> None:
         there, again = (node, "there"), (node, "again") if repeatable else SINK
         if node in self.needed:
             graph.add_edge(SOURCE, there)  # no capacity: may not be cut

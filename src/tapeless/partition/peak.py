@@ -21,6 +21,7 @@ from tapeless.ir.reuse import reusable_operands
 from tapeless.partition.rederive import is_view
 from tapeless.partition.split import Split
 
+
 @dataclass(frozen=True)
 class Peak:
     """Bytes alive between forward and backward, and the most that are at any time."""
@@ -101,7 +102,7 @@ def _places(
             lives.setdefault(node, ())
         elif node.target is operator.getitem and not is_view(node):
             source, index = node.args
-            lives[node] = lives[source][index : index + 1]  # type: ignore[index, operator]
+            lives[node] = lives[source][index : index + 1]  # type: ignore[index]
         elif node in taken or is_view(node):
             lives[node] = lives[taken.get(node) or node.all_input_nodes[0]]
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import fx
 
@@ -31,24 +32,30 @@ SMALL = 2**16  # bytes of an input that is overwritten, up to which it may be sa
 SLACK = 1.01  # "small" takes a plan this close to the smallest peak if it costs less time
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """A way to divide the work, what it costs in time and what it needs of memory."""
+    """What is computed again, what that costs in time, and what the step then needs of memory."""
 
+    family: Family
     again: frozenset[fx.Node]
     seconds: float
-    peak: int
+
+    @cached_property
+    def peak(self) -> int:
+        return peak(self.family.split(self.again)).most
 
 
 def partition(joint: Joint, mutated: Sequence[int] = (), memory: Memory = "fast") -> Split:
     """Forward and backward with what is saved chosen for `memory`."""
     if memory == "fast":
         return split(joint, mutated)
+    for node in joint.graph.nodes:
+        ir.set_again(node, None)  # a backward that is differentiated in its turn has been planned as one
     _copy_small_inputs(joint, mutated)
     family = Family(joint, mutated)
-    chosen = _choose(list(family.plans()), memory)
-    for node in chosen.again:
-        ir.set_again(node)
+    chosen = family.choose(memory)
+    for node in family.nodes:
+        ir.set_again(node, node in chosen.again or node in family.free)
     return family.split(chosen.again)
 
 
@@ -72,10 +79,22 @@ class Family:
     def split(self, again: frozenset[fx.Node]) -> Split:
         return divide(self.joint, again | self.free, self.relations)
 
-    def plans(self) -> Iterator[Plan]:
-        """Each plan once; the first computes nothing again that costs time."""
-        for again in dict.fromkeys([frozenset[fx.Node](), *self._choices()]):
-            yield Plan(again, sum(map(seconds, again)), peak(self.split(again)).most)
+    def choose(self, memory: Memory) -> Plan:
+        """The cheapest plan that keeps the bound; where none does, the smallest, with a warning."""
+        fast, *slower = self.plans()
+        bound = 0.0 if isinstance(memory, str) else memory if memory > 1 else memory * fast.peak
+        fitting = next((plan for plan in (fast, *slower) if plan.peak <= bound), None)
+        if fitting is not None:
+            return fitting
+        smallest = min(plan.peak for plan in (fast, *slower))
+        if bound:
+            _warn(bound, smallest, fast.peak)
+        return next(plan for plan in (fast, *slower) if plan.peak <= SLACK * smallest)
+
+    def plans(self) -> list[Plan]:
+        """The family, the cheapest first, which computes nothing again that costs time."""
+        choices = dict.fromkeys([frozenset[fx.Node](), *self._choices()])
+        return sorted((Plan(self, again, sum(map(seconds, again))) for again in choices), key=lambda plan: plan.seconds)
 
     def _choices(self) -> Iterator[frozenset[fx.Node]]:
         saved = needed(self.joint, self.free)[1]
@@ -94,14 +113,9 @@ class Family:
         return frozenset(node for node in backward if node not in self.joint.backward and node not in self.free)
 
 
-def _choose(plans: Sequence[Plan], memory: Memory) -> Plan:
-    smallest = min(plan.peak for plan in plans)
-    bound = SLACK * smallest if isinstance(memory, str) else memory if memory > 1 else memory * plans[0].peak
-    fitting = [plan for plan in plans if plan.peak <= max(bound, smallest)]
-    if bound < smallest:
-        warnings.warn(
-            f"a step within {bound:,.0f} bytes is not known here: it takes {smallest:,} (with all saved "
-            f"{plans[0].peak:,}), gradients included",
-            stacklevel=2,
-        )
-    return min(fitting, key=lambda plan: (plan.seconds, plan.peak))
+def _warn(bound: float, smallest: int, fast: int) -> None:
+    warnings.warn(
+        f"no way is known to run this step within {bound:,.0f} bytes, gradients included: it takes {smallest:,}, "
+        f"or {fast:,} if nothing is computed again",
+        stacklevel=2,
+    )

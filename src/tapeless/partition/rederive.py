@@ -1,9 +1,11 @@
 """What the backward derives again from less, rather than having it saved.
 
 - A view: it keeps its whole storage alive, so saving its base is never dearer.
-- What the user put under `checkpoint`, and what a plan (`plan`) chose for the sake of memory.
+- What the user put under `checkpoint`.
 - A copy or a mask at least twice as large as what it is made of: a repeated key, a causal mask, a number widened. It is
   written faster than a larger value is read back, and nobody pays for keeping it.
+
+Where a plan has decided (`plan`), that holds instead: of second order the same forward is divided once more.
 
 The other way round, a small view of a large value that nobody else keeps is saved as a copy: eager keeps all of it.
 """
@@ -57,7 +59,8 @@ def rederived(joint: Joint) -> set[fx.Node]:
         if node.op == "placeholder":
             continue
         below = sum(sources[a] for a in node.all_input_nodes)
-        if is_free(node) or _is_chosen(node) or (_moves(node, joint) and GROWTH * below <= size):
+        grown = ir.again(node) is None and _moves(node, joint) and GROWTH * below <= size
+        if is_free(node) or ir.again(node) or grown:
             found.add(node)
             sources[node] = below
     return found
@@ -68,12 +71,6 @@ def is_free(node: fx.Node) -> bool:
     if node.op != "call_function":
         return node.op == "get_attr"
     return _is_checkpointed(node) or is_view(node)
-
-
-def _is_chosen(node: fx.Node) -> bool:
-    """Did a plan choose to compute this again? Then all results of the call are at hand."""
-    source = node.args[0] if node.target is operator.getitem else node
-    return isinstance(source, fx.Node) and ir.is_again(source)
 
 
 def is_view(node: fx.Node) -> bool:

@@ -32,6 +32,7 @@ def train_step(
     *,
     clip_norm: float | None = None,
     accumulate: int = 1,
+    memory: str | int | float = "fast",
 ) -> TrainStep:
     """A function of a batch that trains `model` by one step and returns the loss.
 
@@ -42,11 +43,11 @@ def train_step(
     part of the program; any other optimizer makes its step itself. Parameters end with `grad` None.
 
     `clip_norm` bounds the norm of all gradients together; with `accumulate=k` every k-th call updates, by the sum of
-    the gradients of k calls.
+    the gradients of k calls. `memory` is the option of that name: what forward and backward may need.
     """
     if accumulate < 1:
         raise BadOption(f"accumulate={accumulate}: a whole number of calls, at least 1")
-    return TrainStep(model, _called(model, loss_fn), optimizer, clip_norm, accumulate)
+    return TrainStep(model, _called(model, loss_fn), optimizer, clip_norm, accumulate, Options(memory=memory))
 
 
 def _called(model: nn.Module, loss_fn: Loss | None) -> Loss:
@@ -75,8 +76,15 @@ class TrainStep:
     """Call it with a batch: it trains and returns the loss. Print it after a call: it shows the program."""
 
     def __init__(
-        self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, clip: float | None, accumulate: int
+        self,
+        model: nn.Module,
+        loss: Loss,
+        optimizer: torch.optim.Optimizer,
+        clip: float | None,
+        accumulate: int,
+        options: Options,
     ) -> None:
+        self.options = options
         self.model, self.optimizer, self.clip, self.accumulate = model, optimizer, clip, accumulate
         self.calls = 0
         self._programs: Recent[Program] = Recent(32)
@@ -108,7 +116,7 @@ class TrainStep:
 
     def _backend(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """What Dynamo calls with the graph of the loss. The result runs the whole step, returns what the loss does."""
-        captured = prepared(capture(module, inputs), Options())
+        captured = prepared(capture(module, inputs), self.options)
         wrapped = captured.convention.wrap(lambda args: self._run(captured, args))
         return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
@@ -131,7 +139,7 @@ class TrainStep:
         count = len(ir.outputs(captured.graph))
         wrt = tuple(i in group_of for i in range(len(args)))
         signature = Signature(wrt, tuple(k == loss for k in range(count)), mutated=())
-        whole = join(DERIVATIVES.of(captured.graph, signature), loss)
+        whole = join(DERIVATIVES.of(captured.graph, signature, self.options.memory), loss)
         groups = self.optimizer.param_groups
         writer = Writer(whole, Update(kind, groups, group_of, self.clip, self.accumulate > 1, self._updates))
         writer.write()
