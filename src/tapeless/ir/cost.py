@@ -36,6 +36,25 @@ def likely_bytes(val: Any) -> int:
     return sum(_likely(t.numel()) * t.dtype.itemsize for t in tensors)
 
 
+def workspace(node: fx.Node) -> int:
+    """Bytes that a kernel takes for itself while it runs: convolutions lay out their operands anew, unless they are 1×1.
+
+    Bounds from above, for oneDNN on the CPU; a step within them may need less.
+    """
+    if node.target not in (aten.convolution.default, aten.convolution_backward.default):
+        return 0
+    given = [ir.value(a) for a in node.all_input_nodes]
+    if node.target is aten.convolution.default:
+        x, weight, largest = *map(likely_bytes, given[:2]), likely_bytes(ir.value(node))
+        return max(x + weight, largest) if _is_wide(given[1]) else 0
+    g, x, weight = map(likely_bytes, given[:3])
+    return 2 * max(g, x) + weight if _is_wide(given[2]) else 0
+
+
+def _is_wide(weight: torch.Tensor) -> bool:
+    return any(_likely(n) > 1 for n in weight.shape[2:])
+
+
 def seconds(node: fx.Node) -> float:
     """The time that a call takes, roughly: only the ratios between calls matter."""
     moved = likely_bytes(ir.value(node)) + sum(likely_bytes(ir.value(a)) for a in node.all_input_nodes)

@@ -15,7 +15,7 @@ from typing import Any
 from torch import fx
 
 from tapeless.ir import graph as ir
-from tapeless.ir.cost import likely_bytes
+from tapeless.ir.cost import likely_bytes, workspace
 from tapeless.ir.custom import inlined
 from tapeless.ir.reuse import reusable_operands
 from tapeless.partition.rederive import is_view
@@ -63,11 +63,12 @@ class _Memory:
     total: int = 0
     most: int = 0
 
-    def allocate(self, storages: Iterable[_Storage]) -> None:
+    def allocate(self, storages: Iterable[_Storage], beside: int = 0) -> None:
+        """Room for `storages`, and for as much `beside` that is given back at once."""
         for storage in storages:
             self.alive.add(storage)
             self.total += storage.size
-        self.most = max(self.most, self.total)
+        self.most = max(self.most, self.total + beside)
 
     def free(self, storages: Iterable[_Storage]) -> None:
         for storage in self.alive.intersection(storages):
@@ -85,7 +86,7 @@ class _Memory:
             if storage not in kept:
                 dying.setdefault(node, []).append(storage)
         for node in graph.nodes:
-            self.allocate(made.get(node, ()))
+            self.allocate(made.get(node, ()), workspace(node))
             self.free(dying.get(node, ()))
         return results
 
@@ -102,7 +103,7 @@ def _places(
             lives.setdefault(node, ())
         elif node.target is operator.getitem and not is_view(node):
             source, index = node.args
-            lives[node] = lives[source][index : index + 1]  # type: ignore[index]
+            lives[node] = lives[source][index : index + 1]
         elif node in taken or is_view(node):
             lives[node] = lives[taken.get(node) or node.all_input_nodes[0]]
         else:

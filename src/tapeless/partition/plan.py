@@ -26,8 +26,8 @@ Memory = str | int | float  # "fast", "small", a fraction of the peak of "fast" 
 
 # What a second of computing again is worth, in bytes: elementwise work pays from 1e9 on, products from 1e8.
 CHEAP = (1e10, 3e9, 1e9)
-PRICES = (1e9, 1e8, 1e6)
-SEGMENTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+PRICES = (1e8, 1e6)
+SEGMENTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48)
 SMALL = 2**16  # bytes of an input that is overwritten, up to which it may be saved as a copy
 SLACK = 1.01  # "small" takes a plan this close to the smallest peak if it costs less time
 
