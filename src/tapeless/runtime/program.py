@@ -96,7 +96,8 @@ class Program:
         self.signature = signature
         self.options = options or Options()
         variants = self.options.variants
-        self.whole = Variant(DERIVATIVES.of(graph, signature), signature, backend=_of_variants(self.options))
+        parts = DERIVATIVES.of(graph, signature, self.options.memory)
+        self.whole = Variant(parts, signature, backend=self.options.first_backend)
         self.tensor_inputs = [ir.is_tensor(node) for node in ir.inputs(graph)]
         self.unwrapped = self._unwrapped()
         self.probe = torch.empty(0, requires_grad=True) if sum(signature.wrt) >= MANY else None
@@ -110,7 +111,7 @@ class Program:
         self._latest_backward: tuple[Any, Backward | None] = (None, None)
         self._tangents: Recent[Program] = Recent(4 * variants)
         self._derivatives: Recent[tuple[Backward, Program | None]] = Recent(4 * variants)
-        self._contests: Recent[Contest] | None = Recent(variants) if self.options.backend == "auto" else None
+        self._contests: Recent[Contest] | None = Recent(variants) if self.options.in_background else None
         LIVE.add(self)
 
     def _unwrapped(self) -> list[int] | None:
@@ -216,11 +217,6 @@ class Program:
             return backward, Program(backward.graph, Signature(wrt, flags), self.options)
 
         return self._derivatives.find((variant, mask, wanted, requires_grad), build)
-
-
-def _of_variants(options: Options) -> str:
-    """What a variant runs on by itself."""
-    return "python" if options.backend == "auto" else options.backend
 
 
 def is_random(node: fx.Node) -> bool:
