@@ -22,6 +22,8 @@ class Options:
         "name!" has it act wherever it is right, even where that does not pay; "off" leaves only those named after it.
     check: run the program before and after each of these passes and compare outputs and gradients. True raises if they
         differ; "warn" undoes the pass, switches it off and warns.
+    cache: where compiled programs are kept for the next process: True (default), `$TAPELESS_CACHE_DIR` or a directory
+        for caches of the user's; a directory; or False, nowhere.
     """
 
     backend: str = "python"
@@ -29,6 +31,7 @@ class Options:
     variants: int = 8
     prepare: str = ""
     check: bool | str = False
+    cache: bool | str = True
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -41,6 +44,8 @@ class Options:
             raise BadOption(f"prepare must be a string of names separated by commas, got {self.prepare!r}")
         if self.check not in (True, False, "warn"):
             raise BadOption(f'check must be True, False or "warn", got {self.check!r}')
+        if not isinstance(self.cache, (bool, str)) or self.cache == "":
+            raise BadOption(f"cache must be True, False or the name of a directory, got {self.cache!r}")
 
     @classmethod
     def parse(cls, given: Mapping[str, Any] | None) -> Options:

@@ -6,7 +6,7 @@ Everything the backward reads from the forward is saved, except what it derives 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
@@ -40,6 +40,10 @@ class Split:
     active_outputs: tuple[bool, ...]  # which outputs of the forward carry a derivative
     captures: tuple[fx.Node, ...]  # the captured values as inputs of the backward
     companions: tuple[tuple[int, ...], ...]  # for each capture, the captures without which it is not saved
+
+    def with_captures(self) -> Split:
+        """The same with `captures` filled in: they are inputs of the backward."""
+        return replace(self, captures=tuple(ir.inputs(self.backward)[len(self.cotangent_outputs) :]))
 
     def with_companions(self, kept: Iterable[int]) -> list[int]:
         """The captures `kept` and those that have to be saved along with them, in order."""

@@ -89,7 +89,8 @@ class Program:
         self.signature = signature
         self.options = options or Options()
         variants = self.options.variants
-        self.whole = Variant(DERIVATIVES.of(graph, signature), signature, backend=self.options.backend)
+        parts = DERIVATIVES.of(graph, signature, self.options.cache)
+        self.whole = Variant(parts, signature, backend=self.options.backend)
         self.tensor_inputs = [ir.is_tensor(node) for node in ir.inputs(graph)]
         self.random = any(is_random(node) for node in ir.calls(graph))
         # A copy of an overwritten input has no history: a forward run again from it cannot be differentiated twice.

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -18,6 +19,11 @@ without_modes = _disable_current_modes
 def fake_mode_of(values: Sequence[Any]) -> FakeTensorMode:
     """The fake mode of the first fake tensor among `values` (a new one if there is none)."""
     return next((v.fake_mode for v in values if isinstance(v, FakeTensor)), None) or FakeTensorMode()
+
+
+def tracing_fake_mode(values: Sequence[Any]) -> FakeTensorMode:
+    """The fake mode in which a program with these inputs is being traced. Relies on `detect_fake_mode`."""
+    return detect_fake_mode(values) or FakeTensorMode()
 
 
 def fresh(like: torch.Tensor) -> torch.Tensor:
@@ -38,6 +44,13 @@ def unknown_size(fake_mode: FakeTensorMode) -> torch.SymInt:
     assert environment is not None, "a fake mode without symbols"
     with environment.ignore_fresh_unbacked_symbols():
         return environment.create_unbacked_symint()
+
+
+@contextlib.contextmanager
+def making_fakes(fake_mode: FakeTensorMode) -> Iterator[None]:
+    """Where factory functions make fake tensors of `fake_mode`, and nothing else is watching."""
+    with without_modes(), fake_mode, torch.no_grad():
+        yield
 
 
 def is_fake(value: Any) -> bool:
