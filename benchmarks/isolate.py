@@ -43,7 +43,8 @@ def _address(function: Callable) -> str:
 
 def _environment(folder: str) -> dict[str, str]:
     """One thread, so that other programs on the machine cost no time at barriers; compiler caches start empty."""
-    return {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"} | dict(os.environ) | {"TORCHINDUCTOR_CACHE_DIR": folder}
+    caches = {"TORCHINDUCTOR_CACHE_DIR": folder, "TAPELESS_CACHE_DIR": f"{folder}/tapeless"}
+    return {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"} | dict(os.environ) | caches
 
 
 def _run(command: list[str], environment: dict[str, str], limit: float) -> str:

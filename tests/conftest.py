@@ -1,7 +1,11 @@
-"""What every test shares: one thread, a fixed seed, an empty Dynamo cache, and `--accept` for goldens."""
+"""What every test shares: one thread, a fixed seed, no caches, and `--accept` for goldens."""
+
+import os
 
 import pytest
 import torch
+
+os.environ.setdefault("TAPELESS_CACHE_DIR", "")  # none; set it to run the tests with one
 
 
 def pytest_addoption(parser):

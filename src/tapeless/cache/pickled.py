@@ -16,6 +16,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from tapeless import torch_internals
+from tapeless.ir import graph as ir
 from tapeless.ir.content import FACTS, Indescribable, tensor_type
 
 META = ("val", "desc", *FACTS)  # what the compiler reads of a node; the rest is for others
@@ -32,19 +33,19 @@ class _Position:
 def dumps(value: Any) -> bytes:
     """`value` as bytes. Raises `Indescribable`, or what pickle raises, if that cannot be."""
     stream = io.BytesIO()
-    _Pickler(stream, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    _Pickler(stream).dump(value)
     return stream.getvalue()
 
 
 def loads(data: bytes, fake_mode: Any) -> Any:
     """The value again, its fake tensors in `fake_mode`."""
-    with torch_internals.making_fakes(fake_mode):
-        return _Unpickler(io.BytesIO(data)).load()
+    with torch_internals.without_modes():
+        return _Unpickler(io.BytesIO(data), fake_mode).load()
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
         self.fakes: list[torch.Tensor] = []  # kept alive, so that their ids stay theirs
         self.numbers: dict[int, int] = {}
 
@@ -67,14 +68,15 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, stream: Any, fake_mode: Any) -> None:
+        super().__init__(stream)
+        self.fake_mode = fake_mode
         self.fakes: dict[int, torch.Tensor] = {}
 
     def persistent_load(self, pid: tuple[int, _FakeType]) -> torch.Tensor:
         number, kind = pid
         if number not in self.fakes:
-            self.fakes[number] = kind.make()
+            self.fakes[number] = kind.make(self.fake_mode)
         return self.fakes[number]
 
 
@@ -100,13 +102,9 @@ class _FakeType:
             fake.requires_grad, isinstance(fake, torch.nn.Parameter),
         )  # fmt: skip
 
-    def make(self) -> torch.Tensor:
-        if self.offset:
-            reach = 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
-            base = torch.empty(self.offset + max(reach, 0), dtype=self.dtype, device=self.device)
-            found = base.as_strided(self.shape, self.stride, self.offset)
-        else:
-            found = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+    def make(self, fake_mode: Any) -> torch.Tensor:
+        layout = (self.shape, self.stride, self.offset, self.dtype, self.device)
+        found = torch_internals.new_fake(fake_mode, *layout)
         if self.is_parameter:
             return torch.nn.Parameter(found, self.requires_grad)
         return found.requires_grad_() if self.requires_grad else found
@@ -126,6 +124,8 @@ def _records(graph: fx.Graph) -> list[Record]:
 
 
 def _record(node: fx.Node, position: Callable[[fx.Node], Any]) -> Record:
+    if node.op == "get_attr" or ir.guard(node) is not None:
+        raise Indescribable(f"{node.op} {node.name}")  # a constant; a test that only lowered backwards have
     args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), position)
     meta = {key: node.meta[key] for key in META if key in node.meta}
     return node.op, node.name, node.target, args, kwargs, meta

@@ -6,12 +6,16 @@ cut. What is kept for later is found again by what stands here.
 
 from __future__ import annotations
 
+import builtins
 import enum
+import sys
+from functools import cache, reduce
 from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx.node import _get_qualified_name
 
 from tapeless.ir import graph as ir
 
@@ -39,13 +43,27 @@ def _line(node: fx.Node) -> str:
     return " ".join(parts)
 
 
+@cache
 def _target(target: Any) -> str:
+    """The name by which a function is found, and only it."""
     if isinstance(target, OpOverload):
         return str(target)
-    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
-    if not module or not name or "<" in name:
+    try:
+        name = _get_qualified_name(target)
+    except (AttributeError, RuntimeError) as problem:
+        raise Indescribable(repr(target)) from problem
+    if _named(name) is not target:
         raise Indescribable(repr(target))
-    return f"{module}.{name}"
+    return name
+
+
+def _named(name: str) -> Any:
+    """What is found under this name, if anything."""
+    root, *rest = name.split(".")
+    try:
+        return reduce(getattr, rest, sys.modules[root]) if rest else getattr(builtins, root)
+    except (AttributeError, KeyError):
+        return None
 
 
 def describe(value: Any) -> str:
@@ -84,5 +102,5 @@ def is_torchs_own(graph: fx.Graph) -> bool:
 def _is_torchs(target: Any) -> bool:
     if isinstance(target, OpOverload):
         return target.namespace in ("aten", "prims")
-    root = (getattr(target, "__module__", None) or "").partition(".")[0]
-    return root in ("torch", "_operator", "operator", "math", "builtins", "tapeless")
+    name = _target(target)
+    return "." not in name or name.partition(".")[0] in ("torch", "_operator", "math", "tapeless")

@@ -16,7 +16,7 @@ from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.ir.narrow import narrow
-from tapeless.partition.companions import companions
+from tapeless.partition.companions import Companions
 from tapeless.partition.rederive import copy_small_views, rederived
 
 aten = torch.ops.aten
@@ -146,11 +146,12 @@ def _with_companions(
 ) -> tuple[list[fx.Node], dict[fx.Node, list[fx.Node]]]:
     """Captures and what is to be saved along with each, in program order."""
     together: dict[fx.Node, list[fx.Node]] = {}
+    companions = Companions(joint.active, joint.backward)
     waiting = list(captures)
     while waiting:
         node = waiting.pop()
         if node not in together:
-            together[node] = _sources(companions(node, joint.active, joint.backward), again)
+            together[node] = _sources(companions.of(node), again)
             waiting.extend(together[node])
     return _in_order(joint, set(together)), together
 

@@ -24,10 +24,10 @@ from tapeless.rules import select as _select
 from tapeless.rules import softmax as _softmax
 from tapeless.rules import special as _special
 from tapeless.rules import spectral as _spectral
-from tapeless.rules.decompositions import changes as _changes
 from tapeless.rules.decompositions import decomposition as decomposition
 from tapeless.rules.decompositions import get_provider as get_provider
 from tapeless.rules.decompositions import has_decomposition as has_decomposition
+from tapeless.rules.decompositions import installed as _installed
 from tapeless.rules.decompositions import run_decomposition as run_decomposition
 from tapeless.rules.decompositions import set_provider as set_provider
 from tapeless.rules.registry import bilinear as bilinear
@@ -66,7 +66,7 @@ FAMILIES = (
 
 
 def _state() -> tuple[Any, ...]:
-    return _changes(), *_declared()
+    return *_installed(), *_declared()
 
 
 _SHIPPED = _state()

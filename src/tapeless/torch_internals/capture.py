@@ -175,7 +175,7 @@ def circumstances() -> str:
             attention.flash_sdp_enabled(), attention.mem_efficient_sdp_enabled(),
             attention.math_sdp_enabled(), attention.cudnn_sdp_enabled(),
         ),
-        "kernels": (torch.backends.cpu.get_cpu_capability(), torch.backends.mkldnn.enabled),  # type: ignore[attr-defined]
+        "kernels": (torch.backends.cpu.get_cpu_capability(), torch.backends.mkldnn.enabled),
         "settings": aot_autograd.config.get_hash().hex(),
     }  # fmt: skip
     return repr(found)
