@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from tapeless import torch_internals
 from tapeless.errors import ProgramFailed
+from tapeless.torch_internals import dynamo as dynamo_door
 
 aten = torch.ops.aten
 
@@ -366,6 +367,22 @@ def test_the_fake_mode_of_a_trace_is_found():
     ((found, expected),) = modes
 
     assert found is expected
+
+
+def test_dynamo_names_functions_for_its_logs_alone(monkeypatch):
+    """Dynamo looks the name up where we replaced it; it is given where the log is written, and only there."""
+    asked = []
+    monkeypatch.setattr(dynamo_door, "get_funcname", lambda *args: asked.append(args) or "name")
+
+    def trace():
+        torch._dynamo.reset()
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+
+    trace()
+    assert [] == asked
+    monkeypatch.setattr(dynamo_door.log_state, "is_artifact_enabled", lambda name: name == "trace_call")
+    trace()
+    assert __file__ in {file for file, _ in asked}
 
 
 # -- fake tensors --------------------------------------------------------------------------------------------------
