@@ -2,6 +2,10 @@
 
 import os
 
+import os
+
+os.environ.setdefault("TAPELESS_BACKEND", "python")  # compiled in the background is only what a test asks for
+
 import pytest
 import torch
 

@@ -19,6 +19,7 @@ from tapeless import torch_internals
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate
+from tapeless.runtime.fused import Fused, NotServed
 from tapeless.runtime.program import Program
 from tapeless.runtime.signature import Mask
 from tapeless.runtime.variant import Variant
@@ -67,16 +68,25 @@ def _random_numbers_of(state: torch.Tensor | None) -> Iterator[None]:
 
 def run(program: Program, args: list[Any]) -> list[Any]:
     """Run a program under autograd."""
-    return apply(program, program.whole if torch_internals.in_forward_mode() else program.choose(), args)
+    if torch_internals.in_forward_mode():
+        return apply(program, program.whole, args)
+    variant = program.choose(args)
+    if not isinstance(variant, Fused):
+        return apply(program, variant, args)
+    try:
+        return apply(program, variant, args)
+    except (NotServed, AssertionError):  # the latter of strides that Inductor's code does not know
+        program.give_up_compiling()
+        return apply(program, program.whole, args)
 
 
-def apply(program: Program, variant: Variant, args: list[Any]) -> list[Any]:
+def apply(program: Program, variant: Variant | Fused, args: list[Any]) -> list[Any]:
     outs = Bridge.apply(program, variant, *args)
     real = [out.tensor if isinstance(out, _Hidden) else out for out in outs[: variant.parts.real_outputs]]
     return _tangents_alone(real, variant) if torch_internals.in_forward_mode() else real
 
 
-def _tangents_alone(outs: list[Any], variant: Variant) -> list[Any]:
+def _tangents_alone(outs: list[Any], variant: Variant | Fused) -> list[Any]:
     """Outputs that require no gradient may carry a tangent; autograd gave them a history for its sake."""
     for i in variant.constant_outputs:
         if i < len(outs) and isinstance(outs[i], torch.Tensor):
@@ -89,14 +99,16 @@ class Bridge(torch.autograd.Function):
     """Runs a variant's forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, program: Program, variant: Variant, *args: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, program: Program, variant: Variant | Fused, *args: Any) -> tuple[Any, ...]:
         ctx.set_materialize_grads(False)
         ctx.program, ctx.variant = program, variant
         trimmed = variant is not program.whole
         ctx.replay = _Replay.of(args, program.random, program.signature.mutated) if trimmed else None
         if torch_internals.in_forward_mode():
             ctx.random_state = torch.get_rng_state() if program.random else None
-        outs = variant.forward(list(args))
+        outs = list(variant.forward(list(args)))
+        if isinstance(variant, Fused):
+            variant.check(args, outs)
         parts = variant.parts
         saved = [*(args[i] for i in parts.captured_inputs), *(outs[i] for i in parts.captured_outputs)]
         ctx.save_for_backward(*(v for v in saved if isinstance(v, torch.Tensor)))
@@ -115,11 +127,12 @@ class Bridge(torch.autograd.Function):
         program, variant = ctx.program, ctx.variant
         mask = tuple(g is not None for g in cotangents)
         wanted = _wanted(ctx)
-        if not variant.serves(mask):
+        recording = torch.is_grad_enabled() or torch_internals.in_forward_mode()
+        if not variant.serves(mask, wanted, recording):
             return None, None, *_unexpected(ctx, cotangents, wanted)
         if any(mask[: variant.parts.real_outputs]):
             program.profile.record(mask[: variant.parts.real_outputs])
-        if torch.is_grad_enabled() or torch_internals.in_forward_mode():
+        if recording:
             return None, None, *_differentiable(ctx, mask, wanted, cotangents)
         backward = program.backward(variant, mask, wanted)
         args = backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)])
@@ -165,7 +178,7 @@ def _tangent(found: Any, kind: _Type | None) -> Any:
     return found if found.stride() == kind.stride else kind.empty().copy_(found)
 
 
-def _type_of(out: Any, index: int, variant: Variant) -> _Type | None:
+def _type_of(out: Any, index: int, variant: Variant | Fused) -> _Type | None:
     """The type of an output that carries tangents: autograd insists on a tensor for those."""
     carries = ir.is_differentiable_type(out) and index not in variant.signature.hidden
     return _Type(out.shape, out.stride(), out.dtype, out.device) if carries else None
@@ -196,6 +209,8 @@ def _replayed(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
     """The gradients from cotangents of real outputs: run the full forward again and differentiate that."""
     program: Program = ctx.program
     program.profile.mispredicted()
+    if isinstance(ctx.variant, Fused):
+        program.give_up_compiling()
     real = ctx.variant.parts.real_outputs
     program.profile.record(tuple(g is not None for g in cotangents[:real]))
     create_graph = torch.is_grad_enabled()

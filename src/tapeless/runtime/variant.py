@@ -80,8 +80,8 @@ class Variant:
         signature = Signature(self.signature.wrt, flags, (), self.signature.mutated)
         return differentiate_graph(self.parts.forward, signature)
 
-    def serves(self, mask: Mask) -> bool:
-        """Does what this variant saves suffice for these cotangents?"""
+    def serves(self, mask: Mask, wanted: Mask, recording: bool) -> bool:
+        """Does what this variant saves suffice for these cotangents? For any gradients, and of any order."""
         return all(e or not m for e, m in zip(self.expected, mask, strict=False))
 
     def specialized(self, mask: Mask, wanted: Mask | None = None) -> Backward:
