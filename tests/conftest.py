@@ -2,14 +2,11 @@
 
 import os
 
-import os
-
 os.environ.setdefault("TAPELESS_BACKEND", "python")  # compiled in the background is only what a test asks for
+os.environ.setdefault("TAPELESS_CACHE_DIR", "")  # no cache on disk; with a directory here, the tests run with one
 
 import pytest
 import torch
-
-os.environ.setdefault("TAPELESS_CACHE_DIR", "")  # none; set it to run the tests with one
 
 
 def pytest_addoption(parser):
