@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tapeless.errors import BadOption
 
-BACKENDS = ("python", "inductor")
+BACKENDS = ("auto", "python", "inductor")
 
 
 @dataclass(frozen=True)
 class Options:
     """How a program is compiled.
 
-    backend: what runs the programs: "python" (default), generated source, or "inductor", torch's code generator.
+    backend: what runs the programs: "python", generated source, from the first call on; "inductor", torch's code
+        generator; or "auto" (default), which starts with the first, compiles with the second in the background once a
+        program recurs, times both on real calls and keeps the faster. The environment variable TAPELESS_BACKEND says
+        what is meant where nothing is said.
     fallback: what happens to a graph that cannot be differentiated: "raise" (default) or "eager", with one warning.
     variants: how many specialised backward programs, one per pattern of undefined cotangents, are kept per graph.
     prepare: passes before differentiation, by name and separated by commas: "name" switches one on, "-name" off,
@@ -24,7 +28,7 @@ class Options:
         differ; "warn" undoes the pass, switches it off and warns.
     """
 
-    backend: str = "python"
+    backend: str = field(default_factory=lambda: os.environ.get("TAPELESS_BACKEND", "auto"))
     fallback: str = "raise"
     variants: int = 8
     prepare: str = ""

@@ -19,6 +19,7 @@ from tapeless import torch_internals
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate
+from tapeless.runtime.fused import Fused, NotServed
 from tapeless.runtime.program import Program
 from tapeless.runtime.signature import Mask
 from tapeless.runtime.variant import Variant
@@ -75,10 +76,19 @@ def _random_numbers_of(state: torch.Tensor | None) -> Iterator[None]:
 
 def run(program: Program, args: list[Any]) -> list[Any]:
     """Run a program under autograd; the list is used up."""
-    return apply(program, program.whole if torch_internals.in_forward_mode() else program.choose(), args)
+    if torch_internals.in_forward_mode():
+        return apply(program, program.whole, args)
+    variant = program.choose(args)
+    if not isinstance(variant, Fused):
+        return apply(program, variant, args)
+    try:
+        return apply(program, variant, list(args))
+    except (NotServed, AssertionError):  # the latter of strides that Inductor's code does not know
+        program.give_up_compiling()
+        return apply(program, program.whole, args)
 
 
-def apply(program: Program, variant: Variant, args: list[Any]) -> list[Any]:
+def apply(program: Program, variant: Variant | Fused, args: list[Any]) -> list[Any]:
     call = _applied(program, args)
     args[:0] = (program, variant, program.probe)  # in place: a thousand arguments are copied often enough
     outs = list(call(*args))
@@ -97,7 +107,7 @@ def _applied(program: Program, args: list[Any]) -> Any:
     return _direct_apply
 
 
-def _tangents_alone(outs: list[Any], variant: Variant) -> list[Any]:
+def _tangents_alone(outs: list[Any], variant: Variant | Fused) -> list[Any]:
     """Outputs that require no gradient may carry a tangent; autograd gave them a history for its sake."""
     for i in variant.constant_outputs:
         if i < len(outs) and isinstance(outs[i], torch.Tensor):
@@ -110,15 +120,17 @@ class Bridge(torch.autograd.Function):
     """Runs a variant's forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, program: Program, variant: Variant, probe: Any, *args: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, program: Program, variant: Variant | Fused, probe: Any, *args: Any) -> tuple[Any, ...]:
         ctx.set_materialize_grads(False)
         ctx.program, ctx.variant = program, variant
         ctx.replay = None if variant is program.whole else _Replay.of(args, program)
         forward_mode = torch_internals.in_forward_mode()
         if forward_mode:
             ctx.random_state = torch.get_rng_state() if program.random else None
-        outs = variant.forward(list(args))
-        _save(ctx, variant.captured(args, outs))
+        outs = list(variant.forward(list(args)))
+        if isinstance(variant, Fused):
+            variant.check(args, outs)
+        _save(ctx, args, outs)
         constant = variant.constant_outputs
         if forward_mode:
             ctx.args, ctx.results = args, [_type_of(out, i, variant) for i, out in enumerate(outs)]
@@ -134,10 +146,11 @@ class Bridge(torch.autograd.Function):
         program, variant = ctx.program, ctx.variant
         mask = tuple([g is not None for g in cotangents])
         wanted = _wanted(ctx)
-        if not variant.serves(mask):
+        recording = torch.is_grad_enabled() or torch_internals.in_forward_mode()
+        if not variant.serves(mask, wanted, recording):
             return None, None, None, *_unexpected(ctx, cotangents, wanted)
         program.profile.record(mask[: variant.parts.real_outputs])
-        if torch.is_grad_enabled() or torch_internals.in_forward_mode():
+        if recording:
             return None, None, None, *_differentiable(ctx, mask, wanted, cotangents)
         backward = program.backward(variant, mask, wanted)
         args = backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)])
@@ -183,7 +196,7 @@ def _tangent(found: Any, kind: _Type | None) -> Any:
     return found if found.stride() == kind.stride else kind.empty().copy_(found)
 
 
-def _type_of(out: Any, index: int, variant: Variant) -> _Type | None:
+def _type_of(out: Any, index: int, variant: Variant | Fused) -> _Type | None:
     """The type of an output that carries tangents: autograd insists on a tensor for those."""
     carries = ir.is_differentiable_type(out) and index not in variant.signature.hidden
     return _Type(out.shape, out.stride(), out.dtype, out.device) if carries else None
@@ -214,6 +227,8 @@ def _replayed(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
     """The gradients from cotangents of real outputs: run the full forward again and differentiate that."""
     program: Program = ctx.program
     program.profile.mispredicted()
+    if isinstance(ctx.variant, Fused):
+        program.give_up_compiling()
     real = ctx.variant.parts.real_outputs
     program.profile.record(tuple(g is not None for g in cotangents[:real]))
     create_graph = torch.is_grad_enabled()
@@ -269,10 +284,13 @@ def _coerced(cotangents: Sequence[Any], formats: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _save(ctx: Any, captured: list[Any]) -> None:
+def _save(ctx: Any, args: Sequence[Any], outs: Sequence[Any]) -> None:
     """Keep what the backward reads: tensors with autograd, which watches over their versions; numbers as they are."""
+    variant = ctx.variant
+    captured = [args[i] for i in variant.parts.captured_inputs]
+    captured += [outs[i] for i in variant.parts.captured_outputs]
     ctx.numbers = None
-    if ctx.variant.saves_numbers:
+    if variant.saves_numbers:
         ctx.numbers = [None if isinstance(v, torch.Tensor) else v for v in captured]
         captured = [v for v in captured if isinstance(v, torch.Tensor)]
     if captured:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,7 +23,9 @@ from tapeless.differentiate.forward import push_forward
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph
 from tapeless.options import Options
+from tapeless.runtime.contest import Contest
 from tapeless.runtime.derivatives import DERIVATIVES
+from tapeless.runtime.fused import Fused
 from tapeless.runtime.signature import Mask, Signature
 from tapeless.runtime.variant import Backward, Variant
 
@@ -94,7 +96,7 @@ class Program:
         self.signature = signature
         self.options = options or Options()
         variants = self.options.variants
-        self.whole = Variant(DERIVATIVES.of(graph, signature), signature, backend=self.options.backend)
+        self.whole = Variant(DERIVATIVES.of(graph, signature), signature, backend=_of_variants(self.options))
         self.tensor_inputs = [ir.is_tensor(node) for node in ir.inputs(graph)]
         self.unwrapped = self._unwrapped()
         self.probe = torch.empty(0, requires_grad=True) if sum(signature.wrt) >= MANY else None
@@ -108,6 +110,7 @@ class Program:
         self._latest_backward: tuple[Any, Backward | None] = (None, None)
         self._tangents: Recent[Program] = Recent(4 * variants)
         self._derivatives: Recent[tuple[Backward, Program | None]] = Recent(4 * variants)
+        self._contests: Recent[Contest] | None = Recent(variants) if self.options.backend == "auto" else None
         LIVE.add(self)
 
     def _unwrapped(self) -> list[int] | None:
@@ -129,21 +132,39 @@ class Program:
 
         return self._tangents.find((given, requires_grad), build)
 
-    def choose(self) -> Variant:
-        """The forward to run now: trimmed to the mask that keeps arriving, if that saves anything."""
+    def choose(self, args: Sequence[Any]) -> Variant | Fused:
+        """The forward to run now: trimmed to the mask that keeps arriving, if that saves anything; perhaps compiled."""
         mask, profile = self.profile.mask, self.profile
-        if mask is None or all(mask) or profile.streak < profile.patience or self._overwrites_history:
+        if mask is None or profile.streak < profile.patience or self._overwrites_history:
             return self.whole
-        return self._trimmed.find(mask, lambda: self.whole.trimmed(mask)) or self.whole
+        plain = self.whole if all(mask) else self._trimmed.find(mask, lambda: self.whole.trimmed(mask)) or self.whole
+        if self._contests is None:
+            return plain
+        contest = self._contests.find(mask, lambda: Contest(plain, mask))
+        return contest.winner or contest.choose(args)
 
-    def backward(self, variant: Variant, mask: Mask, wanted: Mask) -> Backward:
+    @property
+    def backends(self) -> list[str]:
+        """How far compilation in the background is, for each mask that recurred."""
+        return [contest.state for contest in list((self._contests or {}).values())]
+
+    def give_up_compiling(self) -> None:
+        """The program is used in ways that compiled code does not serve."""
+        self._contests = None
+
+    def backward(self, variant: Variant | Fused, mask: Mask, wanted: Mask) -> Backward:
         """The backward for this mask; where specialising would take long, the generic one until the mask recurs."""
+        if isinstance(variant, Fused):
+            return variant.backward
         key = (variant, mask, wanted)
         latest, found = self._latest_backward  # comparing is cheaper than hashing where there are many inputs
-        if key == latest and found is not None:
-            return found
-        found = self._find_backward(key)
-        self._latest_backward = (key, found) if key in self._backwards else (None, None)
+        if key != latest or found is None:
+            found = self._find_backward(key)
+            if key not in self._backwards:  # it was the generic one
+                return found
+            self._latest_backward = (key, found)
+        if self._contests is not None:
+            self._tell_contest(variant, mask, found)
         return found
 
     def _find_backward(self, key: tuple[Variant, Mask, Mask]) -> Backward:
@@ -153,6 +174,11 @@ class Program:
             if generic is not None:
                 return generic
         return self._backwards.find(key, lambda: self._specialized(variant, mask, wanted))
+
+    def _tell_contest(self, variant: Variant, mask: Mask, backward: Backward) -> None:
+        contest = self._contests.get(mask[: variant.parts.real_outputs]) if self._contests else None
+        if contest is not None and contest.winner is None and contest.plain is variant:
+            contest.saw(backward)
 
     def _is_worth_waiting(self, variant: Variant, wanted: Mask) -> bool:
         return variant is self.whole and len(variant.parts.backward.nodes) > LONG and wanted == self.signature.wrt
@@ -191,6 +217,11 @@ class Program:
             return backward, Program(backward.graph, Signature(wrt, flags), self.options)
 
         return self._derivatives.find((variant, mask, wanted, requires_grad), build)
+
+
+def _of_variants(options: Options) -> str:
+    """What a variant runs on by itself."""
+    return "python" if options.backend == "auto" else options.backend
 
 
 def is_random(node: fx.Node) -> bool:

@@ -66,12 +66,6 @@ class Variant:
         self.constant_outputs = self._constant_outputs()
         self.saves_numbers = not all(ir.is_tensor(node) for node in parts.captures)
 
-    def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-        """What is kept for the backward."""
-        found = [args[i] for i in self.parts.captured_inputs]
-        found += [outs[i] for i in self.parts.captured_outputs]
-        return found
-
     def _constant_outputs(self) -> list[int]:
         """Outputs that no gradient will ever reach."""
         real = self.parts.real_outputs
@@ -86,8 +80,8 @@ class Variant:
         signature = Signature(self.signature.wrt, flags, (), self.signature.mutated)
         return differentiate_graph(self.parts.forward, signature)
 
-    def serves(self, mask: Mask) -> bool:
-        """Does what this variant saves suffice for these cotangents?"""
+    def serves(self, mask: Mask, wanted: Mask, recording: bool) -> bool:
+        """Does what this variant saves suffice for these cotangents? For any gradients, and of any order."""
         return all(e or not m for e, m in zip(self.expected, mask, strict=False))
 
     def specialized(self, mask: Mask, wanted: Mask | None = None) -> Backward:
