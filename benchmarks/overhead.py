@@ -27,6 +27,7 @@ from benchmarks.tables import RESULTS, Table, number, origin, write_markdown
 
 COUNTS = (1, 10, 100, 1000)
 BACKENDS = ("aot_eager", "tapeless")
+OPTIONS: dict[str, dict[str, Any]] = {"tapeless": {"options": {"backend": "python"}}}
 CALLS = 2000  # of one parameter, in a round
 ALLOWED_US, ALLOWED_EACH_US = 15, 0.1
 
@@ -117,7 +118,7 @@ def _joined(parameters: list[Parameter], backend: str) -> Call:
     """The program as a backend runs it, in a function of its own: Dynamo keeps one cache per code object."""
     namespace: dict[str, Any] = {"torch": torch}
     exec("def joined(parameters):\n    return torch.cat(parameters)\n", namespace)
-    compiled = torch.compile(namespace["joined"], backend=backend)
+    compiled = torch.compile(namespace["joined"], backend=backend, **OPTIONS.get(backend, {}))
     return lambda: compiled(parameters)
 
 

@@ -42,8 +42,7 @@ def train_step(
     part of the program; any other optimizer makes its step itself. Parameters end with `grad` None.
 
     `clip_norm` bounds the norm of all gradients together; with `accumulate=k` every k-th call updates, by the sum of
-    the gradients of k calls. `options` are those of `compile`: with `backend="inductor"` forward and backward are
-    compiled by Inductor.
+    the gradients of k calls. `options` are those of `compile`: `backend` chooses what runs forward and backward.
     """
     if accumulate < 1:
         raise BadOption(f"accumulate={accumulate}: a whole number of calls, at least 1")
