@@ -62,7 +62,7 @@ def _backward_of(parts: Split, loss: int) -> fx.Graph:
 def returning_gradients(whole: Whole) -> fx.Graph:
     """The same without effects, for a backend that orders calls itself: gradients are outputs behind the others.
 
-    The gradient of the loss is an input behind the others. A compiler that knew it to be 1 would return a parameter for
+    The gradient of the loss is an input behind the others. A compiler that knew it to be 1 might return a parameter for
     the gradient of its factor, and the update would change it before it is read.
     """
     graph, seed = whole.graph, whole.seed
