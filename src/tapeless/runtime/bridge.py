@@ -128,9 +128,7 @@ class Bridge(torch.autograd.Function):
         if forward_mode:
             ctx.random_state = torch.get_rng_state() if program.random else None
         outs = list(variant.forward(list(args)))
-        if isinstance(variant, Fused):
-            variant.check(args, outs)
-        _save(ctx, args, outs)
+        _save(ctx, variant.captured(args, outs))
         constant = variant.constant_outputs
         if forward_mode:
             ctx.args, ctx.results = args, [_type_of(out, i, variant) for i, out in enumerate(outs)]
@@ -284,13 +282,10 @@ def _coerced(cotangents: Sequence[Any], formats: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _save(ctx: Any, args: Sequence[Any], outs: Sequence[Any]) -> None:
+def _save(ctx: Any, captured: list[Any]) -> None:
     """Keep what the backward reads: tensors with autograd, which watches over their versions; numbers as they are."""
-    variant = ctx.variant
-    captured = [args[i] for i in variant.parts.captured_inputs]
-    captured += [outs[i] for i in variant.parts.captured_outputs]
     ctx.numbers = None
-    if variant.saves_numbers:
+    if ctx.variant.saves_numbers:
         ctx.numbers = [None if isinstance(v, torch.Tensor) else v for v in captured]
         captured = [v for v in captured if isinstance(v, torch.Tensor)]
     if captured:

@@ -96,7 +96,8 @@ class Program:
         self.signature = signature
         self.options = options or Options()
         variants = self.options.variants
-        self.whole = Variant(DERIVATIVES.of(graph, signature), signature, backend=_of_variants(self.options))
+        parts = DERIVATIVES.of(graph, signature, self.options.memory)
+        self.whole = Variant(parts, signature, backend=self.options.first_backend)
         self.tensor_inputs = [ir.is_tensor(node) for node in ir.inputs(graph)]
         self.unwrapped = self._unwrapped()
         self.probe = torch.empty(0, requires_grad=True) if sum(signature.wrt) >= MANY else None
@@ -111,7 +112,7 @@ class Program:
         self._latest_choice: tuple[Mask | None, Variant | Fused | None] = (None, None)  # where it is final
         self._tangents: Recent[Program] = Recent(4 * variants)
         self._derivatives: Recent[tuple[Backward, Program | None]] = Recent(4 * variants)
-        self._contests: Recent[Contest] | None = Recent(variants) if self.options.backend == "auto" else None
+        self._contests: Recent[Contest] | None = Recent(variants) if self.options.in_background else None
         LIVE.add(self)
 
     def _unwrapped(self) -> list[int] | None:
@@ -167,11 +168,9 @@ class Program:
         latest, found = self._latest_backward  # comparing is cheaper than hashing where there are many inputs
         if key != latest or found is None:
             found = self._find_backward(key)
-            if key not in self._backwards:  # it was the generic one
-                return found
-            self._latest_backward = (key, found)
+            self._latest_backward = (key, found) if key in self._backwards else (None, None)
         if self._contests is not None:
-            self._tell_contest(variant, mask, found)
+            self._tell_contest(self._contests, key, found)
         return found
 
     def _find_backward(self, key: tuple[Variant, Mask, Mask]) -> Backward:
@@ -182,9 +181,10 @@ class Program:
                 return generic
         return self._backwards.find(key, lambda: self._specialized(variant, mask, wanted))
 
-    def _tell_contest(self, variant: Variant, mask: Mask, backward: Backward) -> None:
-        contest = self._contests.get(mask[: variant.parts.real_outputs]) if self._contests else None
-        if contest is not None and contest.winner is None and contest.plain is variant:
+    def _tell_contest(self, contests: Recent[Contest], key: tuple[Variant, Mask, Mask], backward: Backward) -> None:
+        variant, mask, _ = key
+        contest = contests.get(mask[: variant.parts.real_outputs])
+        if contest is not None and contest.winner is None and contest.plain is variant and key in self._backwards:
             contest.saw(backward)
 
     def _is_worth_waiting(self, variant: Variant, wanted: Mask) -> bool:
@@ -224,11 +224,6 @@ class Program:
             return backward, Program(backward.graph, Signature(wrt, flags), self.options)
 
         return self._derivatives.find((variant, mask, wanted, requires_grad), build)
-
-
-def _of_variants(options: Options) -> str:
-    """What a variant runs on by itself."""
-    return "python" if options.backend == "auto" else options.backend
 
 
 def is_random(node: fx.Node) -> bool:

@@ -42,7 +42,8 @@ def train_step(
     part of the program; any other optimizer makes its step itself. Parameters end with `grad` None.
 
     `clip_norm` bounds the norm of all gradients together; with `accumulate=k` every k-th call updates, by the sum of
-    the gradients of k calls. `options` are those of `compile`: `backend` chooses what runs forward and backward.
+    the gradients of k calls. `options` are those of `compile`: `backend` chooses what runs forward and backward,
+    `memory` bounds what they need.
     """
     if accumulate < 1:
         raise BadOption(f"accumulate={accumulate}: a whole number of calls, at least 1")
@@ -128,10 +129,10 @@ class TrainStep:
         count = len(ir.outputs(captured.graph))
         wrt = tuple(i in group_of for i in range(len(args)))
         signature = Signature(wrt, tuple(k == loss for k in range(count)), mutated=())
-        whole = join(DERIVATIVES.of(captured.graph, signature), loss)
+        whole = join(DERIVATIVES.of(captured.graph, signature, self.options.memory), loss)
         groups = self.optimizer.param_groups
         update = Update(kind, groups, group_of, self.clip, self.accumulate > 1, self._updates)
-        return compile_step(whole, update, self.options.backend)
+        return compile_step(whole, update, self.options.lone_backend)
 
     def _groups(self, captured: Captured, args: Sequence[Any]) -> dict[int, int]:
         """For each input that is trained, its parameter group."""
