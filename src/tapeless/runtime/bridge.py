@@ -75,21 +75,23 @@ def _random_numbers_of(state: torch.Tensor | None) -> Iterator[None]:
 
 
 def run(program: Program, args: list[Any]) -> list[Any]:
-    """Run a program under autograd."""
+    """Run a program under autograd; the list is used up."""
     if torch_internals.in_forward_mode():
         return apply(program, program.whole, args)
     variant = program.choose(args)
     if not isinstance(variant, Fused):
         return apply(program, variant, args)
     try:
-        return apply(program, variant, args)
+        return apply(program, variant, list(args))
     except (NotServed, AssertionError):  # the latter of strides that Inductor's code does not know
         program.give_up_compiling()
         return apply(program, program.whole, args)
 
 
 def apply(program: Program, variant: Variant | Fused, args: list[Any]) -> list[Any]:
-    outs = list(_applied(program, args)(program, variant, program.probe, *args))
+    call = _applied(program, args)
+    args[:0] = (program, variant, program.probe)  # in place: a thousand arguments are copied often enough
+    outs = list(call(*args))
     del outs[variant.parts.real_outputs :]
     for i in program.signature.hidden:
         outs[i] = outs[i].tensor
