@@ -60,7 +60,7 @@ def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]]
 def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
     """The captured graph alone; should an input carry a tangent after all, the same with its derivative."""
     graph, asked, recording = captured.graph, signature(captured), torch.is_grad_enabled()  # not the example inputs
-    run = compile_graph(inlined(graph), "forward", options.backend)
+    run = compile_graph(inlined(graph), "forward", options.lone_backend)
 
     @cache
     def pushing_forward() -> Callable[[list[Any]], list[Any]]:
@@ -97,7 +97,10 @@ def trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def differentiate_captured(
-    captured: Captured, arguments: Sequence[tuple[str, torch.Tensor]], undefined: Sequence[int] = ()
+    captured: Captured,
+    arguments: Sequence[tuple[str, torch.Tensor]],
+    undefined: Sequence[int] = (),
+    memory: str | int | float = "fast",
 ) -> Gradient:
     """A captured graph → its forward and backward as programs; their first inputs are `arguments`, in order."""
     asked = signature(captured)
@@ -108,7 +111,7 @@ def differentiate_captured(
     graph = copy_nodes(ir.calls(captured.graph), order, ir.outputs(captured.graph))
     asked = replace(asked, wrt=tuple(flags.get(node, False) for node in order), hidden=(), mutated=())
     offset = len(captured.convention.mutated_inputs())
-    return Gradient.of(differentiate_graph(graph, asked), tuple(offset + i for i in undefined))
+    return Gradient.of(differentiate_graph(graph, asked, memory), tuple(offset + i for i in undefined))
 
 
 def _unused_input(graph: fx.Graph, name: str, tensor: torch.Tensor) -> fx.Node:

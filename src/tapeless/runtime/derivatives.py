@@ -22,7 +22,8 @@ from tapeless.ir import text
 from tapeless.ir.control import Control
 from tapeless.ir.copying import copy_graph
 from tapeless.ir.custom import CustomFunction
-from tapeless.partition.split import Split, split
+from tapeless.partition.plan import Memory, partition
+from tapeless.partition.split import Split
 from tapeless.partition.trim import restrict
 from tapeless.rules.decompositions import changes
 from tapeless.runtime.signature import Signature
@@ -39,8 +40,10 @@ class Derivatives:
     differentiated: int = 0
     reused: int = 0
 
-    def of(self, graph: fx.Graph, signature: Signature) -> Split:
-        """The derivative of `graph` by `signature.wrt`."""
+    def of(self, graph: fx.Graph, signature: Signature, memory: Memory = "fast") -> Split:
+        """The derivative of `graph` by `signature.wrt`, within `memory`."""
+        if memory != "fast":  # what is saved is chosen for what is asked, no more
+            return self._find(graph, signature, memory)
         wider = signature.with_parameters()
         if wider == signature and not _is_plain(graph):
             return self._differentiate(graph, signature)
@@ -49,34 +52,34 @@ class Derivatives:
         except TapelessError:
             return self._differentiate(graph, signature)  # a frozen parameter stands where no rule reaches
 
-    def _find(self, graph: fx.Graph, signature: Signature) -> Split:
+    def _find(self, graph: fx.Graph, signature: Signature, memory: Memory = "fast") -> Split:
         if not _is_plain(graph):
-            return self._differentiate(graph, signature)
-        asked = f"{text.function(graph, 'f')}{signature}{changes()}"
+            return self._differentiate(graph, signature, memory)
+        asked = f"{text.function(graph, 'f')}{signature}{changes()}{memory}"
         key = hashlib.sha256(asked.encode()).hexdigest()
         with self.lock:
             if key in self.known:
                 self.reused += 1
             else:
-                self.known[key] = self._differentiate(graph, signature)
+                self.known[key] = self._differentiate(graph, signature, memory)
             self.known.move_to_end(key)
             while len(self.known) > MOST:
                 self.known.popitem(last=False)
             return self.known[key]
 
-    def _differentiate(self, graph: fx.Graph, signature: Signature) -> Split:
+    def _differentiate(self, graph: fx.Graph, signature: Signature, memory: Memory = "fast") -> Split:
         self.differentiated += 1
-        return differentiate_graph(graph, signature)
+        return differentiate_graph(graph, signature, memory)
 
 
 DERIVATIVES = Derivatives()
 
 
-def differentiate_graph(graph: fx.Graph, signature: Signature) -> Split:
-    """A copy of `graph`, differentiated and cut into forward and backward."""
+def differentiate_graph(graph: fx.Graph, signature: Signature, memory: Memory = "fast") -> Split:
+    """A copy of `graph`, differentiated and cut into forward and backward, within `memory`."""
     graph = copy_graph(graph)
     wrt = [node for node, wanted in zip(ir.inputs(graph), signature.wrt, strict=True) if wanted]
-    return split(reverse(graph, wrt, signature.differentiable), signature.mutated)
+    return partition(reverse(graph, wrt, signature.differentiable), signature.mutated, memory)
 
 
 def _is_plain(graph: fx.Graph) -> bool:
