@@ -374,6 +374,33 @@ def test_in_forward_mode():
     assert (False, True, False) == (before, during, torch_internals.in_forward_mode())
 
 
+def test_in_fx_trace():
+    seen = []
+    torch.fx.experimental.proxy_tensor.make_fx(lambda x: seen.append(torch_internals.in_fx_trace()) or x)(torch.ones(2))
+
+    assert [True, False] == [*seen, torch_internals.in_fx_trace()]
+
+
+def test_is_reverse_mode_next():
+    seen = []
+
+    def look(x):
+        seen.append((torch_internals.is_reverse_mode_next(), torch_internals.is_wrapped(x)))
+        assert torch_internals.may_be_tracked(x)
+        return x.sum()
+
+    x = torch.ones(2)
+    torch.func.grad(look)(x)
+    torch.func.vmap(look)(x)
+    torch.func.jvp(look, (x,), (x,))
+    torch.func.vmap(torch.func.grad(look))(x)
+    torch.func.grad(lambda x: torch.func.vmap(look)(x).sum())(x)
+
+    assert [(True, True), (False, True), (False, True), (True, True), (False, True)] == seen
+    assert torch_internals.is_reverse_mode_next() and not torch_internals.is_wrapped(x)
+    assert not torch_internals.may_be_tracked(x) and torch_internals.may_be_tracked(torch.ones(2, requires_grad=True))
+
+
 def test_in_functorch_and_outside_functorch():
     seen = []
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._functorch import pyfunctorch
 from torch.autograd import forward_ad
+from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 
 def in_forward_mode() -> bool:
@@ -16,9 +17,35 @@ def in_forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def in_fx_trace() -> bool:
+    """Is a function being traced by `torch.fx`, as `torch.func.linearize` does? Dynamo refuses to work inside."""
+    return is_fx_symbolic_tracing()
+
+
 def in_functorch() -> bool:
     """Is a transform of `torch.func` active?"""
     return torch._C._functorch.get_dynamic_layer_stack_depth() > 0  # type: ignore[attr-defined]
+
+
+def is_wrapped(tensor: Any) -> bool:
+    """Is this a value of a transform of `torch.func`, with another tensor inside?"""
+    return isinstance(tensor, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # type: ignore[attr-defined]
+
+
+def may_be_tracked(tensor: torch.Tensor) -> bool:
+    """May a derivative by this tensor be asked for: by autograd, or by some transform of `torch.func`?"""
+    return tensor.requires_grad or is_wrapped(tensor)
+
+
+def is_reverse_mode_next() -> bool:
+    """Will the next operator be recorded for a backward: by the innermost transform of `torch.func`, or by autograd?
+
+    Relies on `peek_interpreter_stack` and its keys.
+    """
+    layer = torch._C._functorch.peek_interpreter_stack()  # type: ignore[attr-defined]
+    if layer is None:
+        return torch.is_grad_enabled()
+    return layer.key() == torch._C._functorch.TransformType.Grad  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
