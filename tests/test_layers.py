@@ -8,19 +8,19 @@ from torch.utils._pytree import tree_leaves
 
 import tapeless
 from comparing import assert_values, seeded
-from tapeless.layers import Layer
+from tapeless import layers
 
 
 @pytest.fixture
 def calls(monkeypatch):
     """The graphs that ran for a layer of transforms."""
-    seen, forward = [], Layer.forward
+    seen, apply = [], layers.apply
 
-    def counting(unit, *args):
+    def counting(unit, args):
         seen.append(unit)
-        return forward(unit, *args)
+        return apply(unit, args)
 
-    monkeypatch.setattr(Layer, "forward", staticmethod(counting))
+    monkeypatch.setattr(layers, "apply", counting)
     return seen
 
 

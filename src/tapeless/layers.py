@@ -33,6 +33,7 @@ from tapeless.runtime.derivatives import differentiate_graph
 from tapeless.runtime.program import Recent, is_random
 from tapeless.runtime.signature import Mask, Signature
 from tapeless.runtime.variant import Backward, Variant, runnable
+from tapeless.torch_internals import is_wrapped
 
 aten = torch.ops.aten
 
@@ -41,14 +42,14 @@ FAILURES = 4  # in a row, after which a function is left to eager without being 
 
 def transformable(function: Callable[..., Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
     """`compiled`, which under transforms of torch answers with graphs of `function`."""
-    layered = Layered(function)
+    layered = Transformable(function)
     if isinstance(compiled, torch.nn.Module):
         compiled.forward = layered.instead_of(compiled.forward)
         return compiled
     return functools.wraps(compiled)(layered.instead_of(compiled))
 
 
-class Layered:
+class Transformable:
     """A function, called by its graph."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -102,7 +103,7 @@ def _stand_ins(function: Callable[..., Any]) -> Iterator[dict[int, torch.Tensor]
     """
     modules = list(function.modules()) if isinstance(function, torch.nn.Module) else []
     tables: list[dict[str, Any]] = [table for module in modules for table in (module._parameters, module._buffers)]
-    places = [(t, name, x) for t in tables for name, x in t.items() if torch_internals.is_wrapped(x)]
+    places = [(t, name, x) for t in tables for name, x in t.items() if is_wrapped(x)]
     examples = [functions.example(tensor) for _, _, tensor in places]
     for (table, name, _), example in zip(places, examples, strict=True):
         table[name] = example
@@ -242,52 +243,106 @@ def _batch(graph: fx.Graph, batched: Mask, size: int) -> fx.Graph:
 
 
 def apply(unit: Unit, args: Sequence[Any]) -> list[Any]:
-    """Call a graph under whatever is active. Where reverse mode comes next, the forward saves for it."""
-    if not any(isinstance(a, torch.Tensor) for a in args):
-        return unit.run(list(args))
-    if not unit.final and torch_internals.is_reverse_mode_next():
-        wrt = tuple(ir.is_differentiable_type(a) and torch_internals.may_be_tracked(a) for a in args)
-        return list(Layer.apply(unit.saving(wrt), *args))[: len(ir.outputs(unit.graph))]
-    return list(Layer.apply(unit, *args))
+    """Call a graph under whatever is active."""
+    layer = torch_internals.innermost_layer()
+    if layer is None:
+        return _on_the_ground(unit, args)
+    if layer.is_batch:
+        return _batched(layer, unit, args)
+    saving = _saving(unit, args) if layer.is_reverse else unit
+    return list(layer.apply(Layered, saving, layer, *args))[: len(ir.outputs(unit.graph))]
 
 
-class Layer(torch.autograd.Function):
-    """One graph under one layer of transforms, or under none."""
+def _saving(unit: Unit, args: Sequence[Any]) -> Unit:
+    """The same graph for reverse mode; a derivative saves nothing but its inputs."""
+    if unit.final:
+        return unit
+    return unit.saving(tuple(ir.is_differentiable_type(a) and (is_wrapped(a) or a.requires_grad) for a in args))
+
+
+def _on_the_ground(unit: Unit, args: Sequence[Any]) -> list[Any]:
+    """No transform is left, but autograd may record, and tensors may be dual ones."""
+    recorded = torch.is_grad_enabled() and any(a.requires_grad for a in args)
+    if not recorded and not torch_internals.in_forward_mode():
+        return _run(unit, args)
+    saving = _saving(unit, args) if recorded else unit
+    return list(Grounded.apply(saving, *args))[: len(ir.outputs(unit.graph))]
+
+
+def _run(unit: Unit, args: Sequence[Any]) -> list[Any]:
+    """A result is never an argument itself: layers and autograd tell tensors apart by identity."""
+    with torch_internals.without_autocast():
+        outs = unit.run(list(args))
+    return [out.clone() if out is not None and any(out is a for a in args) else out for out in outs]
+
+
+def _batched(layer: torch_internals.Layer, unit: Unit, args: Sequence[Any]) -> list[Any]:
+    wholes = [layer.whole(a) for a in args]
+    mask = tuple(dim is not None for _, dim in wholes)
+    with layer.below():
+        if not any(mask):
+            return apply(unit, args)
+        moved = [x if dim is None else x.movedim(dim, 0).contiguous() for x, dim in wholes]
+        outs = apply(unit.batched(mask, layer.batch_size()), moved)
+    return [layer.one(out) for out in outs]
+
+
+def _set_up(ctx: Any, unit: Unit, args: Sequence[Any], outs: Sequence[Any]) -> None:
+    ctx.unit = unit
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*unit.kept(args, outs))
+    ctx.save_for_forward(*args)
+    ctx.mark_non_differentiable(*(outs[i] for i in unit.constant if isinstance(outs[i], torch.Tensor)))
+
+
+def _pull_back(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
+    saved = torch_internals.without_dead_wrappers(ctx.saved_tensors)
+    return ctx.unit.pull_back(torch_internals.without_dead_wrappers(tuple(cotangents)), wanted, saved)
+
+
+def _push_forward(ctx: Any, tangents: Sequence[Any]) -> tuple[Any, ...]:
+    given = tuple(t is not None for t in tangents)
+    found = apply(ctx.unit.tangent(given), [*ctx.saved_tensors, *(t for t in tangents if t is not None)])
+    return tuple(_tangent(t, _value(o)) for t, o in zip(found, ir.outputs(ctx.unit.graph), strict=True))
+
+
+class Layered(torch_internals.SingleLevelFunction):
+    """A graph as one layer of differentiation records it."""
 
     @staticmethod
-    def forward(unit: Unit, *args: Any) -> tuple[Any, ...]:
-        with torch_internals.without_autocast():
-            outs = unit.run(list(args))
-        return tuple(out.clone() if any(out is a for a in args) and out is not None else out for out in outs)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        unit, *args = inputs
-        ctx.unit = unit
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*unit.kept(args, output))
-        ctx.save_for_forward(*args)
-        ctx.mark_non_differentiable(*(output[i] for i in unit.constant if isinstance(output[i], torch.Tensor)))
+    def forward(ctx: Any, unit: Unit, layer: torch_internals.Layer, *args: Any) -> tuple[Any, ...]:
+        plain = layer.without(args)
+        with layer.below():
+            found = apply(unit, plain)
+        outs = layer.within(found)
+        _set_up(ctx, unit, args, outs)
+        return tuple(outs)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
-        return None, *ctx.unit.pull_back(cotangents, ctx.needs_input_grad[1:], ctx.saved_tensors)
+        return None, None, *_pull_back(ctx, cotangents, ctx.needs_input_grad[2:])
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
-        given = tuple(t is not None for t in tangents[1:])
-        args = [*ctx.saved_tensors, *(t for t in tangents[1:] if t is not None)]
-        found = apply(ctx.unit.tangent(given), args)
-        return tuple(_tangent(t, _value(o)) for t, o in zip(found, ir.outputs(ctx.unit.graph), strict=True))
+        return _push_forward(ctx, tangents[2:])
+
+
+class Grounded(torch.autograd.Function):
+    """A graph as autograd records it."""
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
-        unit, *args = inputs
-        dims = in_dims[1:]
-        moved = [a if d is None else a.movedim(d, 0) for a, d in zip(args, dims, strict=True)]
-        whole = unit.batched(tuple(d is not None for d in dims), info.batch_size)
-        outs = tuple(apply(whole, [a.contiguous() for a in moved]))
-        return outs, tuple(None if out is None else 0 for out in outs)
+    def forward(ctx: Any, unit: Unit, *args: Any) -> tuple[Any, ...]:
+        outs = _run(unit, args)
+        _set_up(ctx, unit, args, outs)
+        return tuple(outs)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+        return None, *_pull_back(ctx, cotangents, ctx.needs_input_grad[1:])
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        return _push_forward(ctx, tangents[1:])
 
 
 def _tangent(found: Any, val: Any) -> Any:

@@ -41,6 +41,13 @@ from tapeless.torch_internals.fakes import (
 from tapeless.torch_internals.inductor import (
     compile_with_inductor,
 )
+from tapeless.torch_internals.layers import (
+    Layer,
+    SingleLevelFunction,
+    innermost_layer,
+    is_wrapped,
+    without_dead_wrappers,
+)
 from tapeless.torch_internals.registered import (
     custom_op_without_derivative,
     has_registered_derivative,
@@ -55,11 +62,8 @@ from tapeless.torch_internals.running import (
     in_forward_mode,
     in_functorch,
     in_fx_trace,
-    is_reverse_mode_next,
-    is_wrapped,
     keeping_versions,
     mark_stepped,
-    may_be_tracked,
     outside_functorch,
     without_autocast,
 )
@@ -70,6 +74,8 @@ __all__ = [
     "Convention",
     "FakeTensor",
     "FakeTensorMode",
+    "Layer",
+    "SingleLevelFunction",
     "TracedFunction",
     "as_kernels",
     "autocast_enabled",
@@ -92,13 +98,12 @@ __all__ = [
     "in_forward_mode",
     "in_functorch",
     "in_fx_trace",
+    "innermost_layer",
     "is_fake",
-    "is_reverse_mode_next",
     "is_wrapped",
     "keeping_versions",
     "map_",
     "mark_stepped",
-    "may_be_tracked",
     "outside_functorch",
     "registered_call",
     "running",
@@ -112,5 +117,6 @@ __all__ = [
     "while_loop",
     "with_effects",
     "without_autocast",
+    "without_dead_wrappers",
     "without_modes",
 ]

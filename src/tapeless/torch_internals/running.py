@@ -27,27 +27,6 @@ def in_functorch() -> bool:
     return torch._C._functorch.get_dynamic_layer_stack_depth() > 0  # type: ignore[attr-defined]
 
 
-def is_wrapped(tensor: Any) -> bool:
-    """Is this a value of a transform of `torch.func`, with another tensor inside?"""
-    return isinstance(tensor, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # type: ignore[attr-defined]
-
-
-def may_be_tracked(tensor: torch.Tensor) -> bool:
-    """May a derivative by this tensor be asked for: by autograd, or by some transform of `torch.func`?"""
-    return tensor.requires_grad or is_wrapped(tensor)
-
-
-def is_reverse_mode_next() -> bool:
-    """Will the next operator be recorded for a backward: by the innermost transform of `torch.func`, or by autograd?
-
-    Relies on `peek_interpreter_stack` and its keys.
-    """
-    layer = torch._C._functorch.peek_interpreter_stack()  # type: ignore[attr-defined]
-    if layer is None:
-        return torch.is_grad_enabled()
-    return layer.key() == torch._C._functorch.TransformType.Grad  # type: ignore[attr-defined]
-
-
 @contextlib.contextmanager
 def outside_functorch() -> Iterator[None]:
     """As if no transform of `torch.func` were active."""
