@@ -464,6 +464,55 @@ def test_in_forward_mode():
     assert (False, True, False) == (before, during, torch_internals.in_forward_mode())
 
 
+def test_in_fx_trace():
+    seen = []
+    torch.fx.experimental.proxy_tensor.make_fx(lambda x: seen.append(torch_internals.in_fx_trace()) or x)(torch.ones(2))
+
+    assert [True, False] == [*seen, torch_internals.in_fx_trace()]
+
+
+class Squared(torch_internals.SingleLevelFunction):
+    """x² and 3x: a gradient that shows where it comes from."""
+
+    @staticmethod
+    def forward(ctx, layer, x):
+        (plain,) = layer.without([x])
+        with layer.below():
+            y = plain * plain
+        ctx.save_for_backward(x)
+        return layer.within([y])[0]
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, 3 * g * torch_internals.without_dead_wrappers(ctx.saved_tensors)[0]
+
+
+def test_layers():
+    seen = []
+
+    def look(x):
+        layer = torch_internals.innermost_layer()
+        assert layer is not None and torch_internals.is_wrapped(x)
+        seen.append((layer.is_batch, layer.is_reverse))
+        if not layer.is_batch:
+            return layer.apply(Squared, layer, x).sum()
+        whole, dim = layer.whole(x)
+        assert (layer.batch_size(), layer.whole(torch.ones(2))[1]) == (whole.shape[dim], None)
+        with layer.below():
+            inner = torch_internals.innermost_layer()
+            y = whole * whole if inner is None else inner.apply(Squared, inner, whole)
+        return layer.one(y)
+
+    x = torch.arange(3.0)
+
+    torch.testing.assert_close(torch.func.grad(look)(x), 3 * x)
+    torch.testing.assert_close(torch.func.grad(lambda x: torch.func.grad(look)(x).sum())(x), torch.full((3,), 3.0))
+    torch.testing.assert_close(torch.func.vmap(look)(x), x * x)
+    torch.testing.assert_close(torch.func.grad(lambda x: torch.func.vmap(look)(x).sum())(x), 3 * x)
+    assert seen == [(False, True), (False, True), (True, False), (True, False)]
+    assert torch_internals.innermost_layer() is None and not torch_internals.is_wrapped(x)
+
+
 def test_in_functorch_and_outside_functorch():
     seen = []
 

@@ -20,8 +20,9 @@ from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate
 from tapeless.runtime.fused import Fused, NotServed
+from tapeless.runtime.noughts import arrived
 from tapeless.runtime.program import Program
-from tapeless.runtime.signature import Mask
+from tapeless.runtime.signature import ZERO, Mask
 from tapeless.runtime.variant import Variant
 
 # What `Bridge.apply` takes before the program's own arguments, and its backward has no gradients for.
@@ -142,11 +143,13 @@ class Bridge(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
         program, variant = ctx.program, ctx.variant
-        mask = tuple([g is not None for g in cotangents])
+        mask = arrived(cotangents, variant.parts.real_outputs)
         wanted = _wanted(ctx)
         recording = torch.is_grad_enabled() or torch_internals.in_forward_mode()
         if not variant.serves(mask, wanted, recording):
             return None, None, None, *_unexpected(ctx, cotangents, wanted)
+        if ZERO in mask:
+            cotangents = tuple(None if m == ZERO else g for m, g in zip(mask, cotangents, strict=True))
         program.profile.record(mask[: variant.parts.real_outputs])
         if recording:
             return None, None, None, *_differentiable(ctx, mask, wanted, cotangents)

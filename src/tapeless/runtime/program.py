@@ -221,7 +221,8 @@ class Program:
                 return backward, None
             wrt = tuple(requires_grad[i] for i in backward.arguments)
             flags = tuple(ir.is_tensor(output) for output in ir.outputs(backward.graph))
-            return backward, Program(backward.graph, Signature(wrt, flags), self.options)
+            temporaries = tuple(k for k, i in enumerate(backward.arguments) if variant.is_temporary(i))
+            return backward, Program(backward.graph, Signature(wrt, flags, temporaries=temporaries), self.options)
 
         return self._derivatives.find((variant, mask, wanted, requires_grad), build)
 

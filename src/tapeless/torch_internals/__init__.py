@@ -53,6 +53,13 @@ from tapeless.torch_internals.inductor import (
     restrided,
     symbolic_sizes,
 )
+from tapeless.torch_internals.layers import (
+    Layer,
+    SingleLevelFunction,
+    innermost_layer,
+    is_wrapped,
+    without_dead_wrappers,
+)
 from tapeless.torch_internals.registered import (
     custom_op_without_derivative,
     has_registered_derivative,
@@ -68,6 +75,7 @@ from tapeless.torch_internals.running import (
     has_step_hooks,
     in_forward_mode,
     in_functorch,
+    in_fx_trace,
     in_grad_mode,
     keeping_versions,
     mark_stepped,
@@ -83,6 +91,8 @@ __all__ = [
     "Convention",
     "FakeTensor",
     "FakeTensorMode",
+    "Layer",
+    "SingleLevelFunction",
     "TracedFunction",
     "accumulator",
     "as_kernels",
@@ -112,8 +122,11 @@ __all__ = [
     "ignoring_fresh_symbols",
     "in_forward_mode",
     "in_functorch",
+    "in_fx_trace",
     "in_grad_mode",
+    "innermost_layer",
     "is_fake",
+    "is_wrapped",
     "keeping_versions",
     "map_",
     "mark_stepped",
@@ -136,5 +149,6 @@ __all__ = [
     "while_loop",
     "with_effects",
     "without_autocast",
+    "without_dead_wrappers",
     "without_modes",
 ]
