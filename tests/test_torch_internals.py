@@ -121,6 +121,22 @@ def test_convention_wrap_restores_views_and_mutation():
     assert [1, 1, 1] == y.tolist()
 
 
+def test_convention_wrap_runs_the_first_call_outside_of_torchs_mode():
+    """In which `linalg.pinv` of a complex matrix is wrong."""
+    A = torch.tensor([[1 + 1j, 2], [0, 3 - 1j]])
+    seen = []
+
+    def run(args):
+        seen.append(torch.utils._python_dispatch._get_current_dispatch_mode())
+        return [torch.linalg.pinv(args[0])]
+
+    _, convention = captured(lambda x: torch.linalg.pinv(x), A)
+    (out,) = convention.wrap(run)([A])
+
+    assert [None] == seen
+    torch.testing.assert_close(torch.linalg.pinv(A), out)
+
+
 def test_argument_of_is_none_for_a_synthetic_base():
     def overlapping(x, y):
         x.add_(1)

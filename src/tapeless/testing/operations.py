@@ -231,6 +231,9 @@ _LINES = {
         F.avg_pool2d({a}[None], 2, 1, 1, count_include_pad=False)
         F.lp_pool1d({a}, 2, 2)
     """,
+    "quantize": """
+        torch.fake_quantize_per_tensor_affine({a}, 0.3, {n}, -4, 4)
+    """,
     "random": """
         F.dropout({a}, 0.4)
         torch.bernoulli({a}.sigmoid()) * {b}

@@ -14,6 +14,7 @@ from torch._dynamo import compiled_autograd
 from torch._functorch import aot_autograd
 from torch._functorch._aot_autograd import graph_capture, graph_capture_wrappers, graph_compile, runtime_wrappers
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
 from tapeless.torch_internals.running import autocast_enabled
 
@@ -88,12 +89,36 @@ class Convention:
         meta, config = _hiding_untracked_writes(self.state.fw_metadata), self.state.aot_config
         if self.differentiable:
             function = _hiding(function, self.hidden_outputs())
+        if not _calls_custom_operators(self.capture.graph_module.graph):
+            function = _unobserved(function)
         function._boxed_call = True  # type: ignore[attr-defined]
         wrapper = runtime_wrappers.RuntimeWrapper(
             indices_of_inps_to_detach=[], trace_joint=self.differentiable, disable_amp=autocast_enabled()
         )
         wrapped = wrapper.post_compile(function, config, runtime_metadata=meta)
         return runtime_wrappers.post_compile(self.capture.wrappers, wrapped, config, runtime_metadata=meta)[0]
+
+
+def _calls_custom_operators(graph: fx.Graph) -> bool:
+    """Is there an operator of the user's, whose aliases torch wants to look at?"""
+    ops = [node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    return any(op.namespace not in ("aten", "prims") for op in ops)
+
+
+def _unobserved(function: Boxed) -> Boxed:
+    """`function` outside of the mode in which the wrappers run a first call, in search of custom operators.
+
+    Under a mode, kernels that conjugate without computing are wrong: `linalg.pinv` of a complex matrix. Relies on the
+    mode's being `_AnalyzeCustomOpInputOutputMode`, innermost when the graph is called.
+    """
+
+    def boxed(args: list[Any]) -> Sequence[Any]:
+        if not isinstance(_get_current_dispatch_mode(), runtime_wrappers._AnalyzeCustomOpInputOutputMode):
+            return function(args)
+        with _pop_mode_temporarily():
+            return function(args)
+
+    return boxed
 
 
 def _hiding_untracked_writes(meta: Any) -> Any:
