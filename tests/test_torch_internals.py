@@ -468,6 +468,12 @@ def test_ignoring_fresh_symbols_forgets_them():
     assert [] == mode.shape_env.pending_fresh_unbacked_symbols
 
 
+def test_has_kernel():
+    assert torch_internals.has_kernel(aten.cumsum.default, "CPU")
+    assert torch_internals.has_kernel(aten.matmul.default, "CompositeImplicitAutograd")
+    assert not torch_internals.has_kernel(aten.cumsum.default, "CompositeImplicitAutograd")
+
+
 def test_custom_op_without_derivative():
     @torch.library.custom_op("test_torch_internals::bare", mutates_args=())
     def bare(x: torch.Tensor) -> torch.Tensor:

@@ -43,6 +43,7 @@ from tapeless.torch_internals.inductor import (
 )
 from tapeless.torch_internals.registered import (
     custom_op_without_derivative,
+    has_kernel,
     has_registered_derivative,
     ignoring_fresh_symbols,
     registered_call,
@@ -82,6 +83,7 @@ __all__ = [
     "engine_wants",
     "fake_mode_of",
     "fresh",
+    "has_kernel",
     "has_registered_derivative",
     "has_step_hooks",
     "ignoring_fresh_symbols",
