@@ -93,5 +93,5 @@ def _product(out: torch.Tensor, inputs: Sequence[torch.Tensor], directions: Sequ
     rows = [
         torch.autograd.grad(element, inputs, retain_graph=True, materialize_grads=True) for element in out.flatten()
     ]
-    products = [sum((g * v).sum() for g, v in zip(row, directions, strict=True)) for row in rows]
+    products = [torch.stack([(g * v).sum() for g, v in zip(row, directions, strict=True)]).sum() for row in rows]
     return torch.stack(products).view_as(out)

@@ -52,7 +52,7 @@ _LINES = {
     "distance": """
         torch.cdist({a}, {b})
         torch.cdist({a}, {b}, p=1.5)
-        F.pdist({a})
+        F.pdist(torch.cat([{a}, {a}.new_ones(1, {a}.shape[-1])]))
         F.cosine_similarity({a}, {b}, {d})
         F.pairwise_distance({a}, {b})
         torch.dist({a}, {b}, 3)
