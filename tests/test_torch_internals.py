@@ -123,6 +123,22 @@ def test_convention_wrap_restores_views_and_mutation():
     assert [1, 1, 1] == y.tolist()
 
 
+def test_convention_wrap_runs_the_first_call_outside_of_torchs_mode():
+    """In which `linalg.pinv` of a complex matrix is wrong."""
+    A = torch.tensor([[1 + 1j, 2], [0, 3 - 1j]])
+    seen = []
+
+    def run(args):
+        seen.append(torch.utils._python_dispatch._get_current_dispatch_mode())
+        return [torch.linalg.pinv(args[0])]
+
+    _, convention = captured(lambda x: torch.linalg.pinv(x), A)
+    (out,) = convention.wrap(run)([A])
+
+    assert [None] == seen
+    torch.testing.assert_close(torch.linalg.pinv(A), out)
+
+
 def test_argument_of_is_none_for_a_synthetic_base():
     def overlapping(x, y):
         x.add_(1)
@@ -620,6 +636,12 @@ def test_ignoring_fresh_symbols_forgets_them():
         fake[fake > 0]
 
     assert [] == mode.shape_env.pending_fresh_unbacked_symbols
+
+
+def test_has_kernel():
+    assert torch_internals.has_kernel(aten.cumsum.default, "CPU")
+    assert torch_internals.has_kernel(aten.matmul.default, "CompositeImplicitAutograd")
+    assert not torch_internals.has_kernel(aten.cumsum.default, "CompositeImplicitAutograd")
 
 
 def test_custom_op_without_derivative():

@@ -111,10 +111,20 @@ def _applied(program: Program, args: list[Any]) -> Any:
 def _tangents_alone(outs: list[Any], variant: Variant | Fused) -> list[Any]:
     """Outputs that require no gradient may carry a tangent; autograd gave them a history for its sake."""
     for i in variant.constant_outputs:
-        if i < len(outs) and isinstance(outs[i], torch.Tensor):
+        if i < len(outs) and isinstance(outs[i], torch.Tensor) and outs[i].requires_grad:
             primal, tangent = forward_ad.unpack_dual(outs[i])
-            outs[i] = primal.detach() if tangent is None else forward_ad.make_dual(primal.detach(), tangent)
+            alone = _without_history(outs[i], primal)
+            outs[i] = alone if tangent is None else forward_ad.make_dual(alone, tangent)
     return outs
+
+
+def _without_history(out: torch.Tensor, primal: torch.Tensor) -> torch.Tensor:
+    """The tangent of a view must be known to be a view, which `detach` would forget: one more is taken of its base."""
+    base = out._base
+    plain = base is not None and not base.requires_grad and (base.dtype, base.is_conj()) == (out.dtype, out.is_conj())
+    if base is None or not plain:
+        return primal.detach()
+    return base.as_strided(out.shape, out.stride(), out.storage_offset())
 
 
 class Bridge(torch.autograd.Function):

@@ -118,10 +118,10 @@ class Variant:
 
     def _backward(self, parts: Split, graph: fx.Graph) -> Backward:
         saved = {key: self.outputs + k for k, key in enumerate(self.parts.capture_keys)}
-        positions = [*parts.cotangent_outputs, *(saved[key] for key in parts.capture_keys)]
         noughts = self._take_noughts(parts, graph)
-        kept = prune_inputs(graph)
-        arguments = tuple(positions[k] for k in kept)
+        keys = [*parts.cotangent_outputs, *parts.capture_keys]
+        kept = [keys[k] for k in prune_inputs(graph)]  # of `full`, what only undefined cotangents need is not saved
+        arguments = tuple(key if isinstance(key, int) else saved[key] for key in kept)
         return Backward(graph, arguments, parts.gradient_inputs, len(self.signature.wrt), self.backend, noughts)
 
     def _take_noughts(self, parts: Split, graph: fx.Graph) -> tuple[tuple[int, torch.Tensor], ...]:

@@ -62,6 +62,7 @@ from tapeless.torch_internals.layers import (
 )
 from tapeless.torch_internals.registered import (
     custom_op_without_derivative,
+    has_kernel,
     has_registered_derivative,
     ignoring_fresh_symbols,
     registered_call,
@@ -116,6 +117,7 @@ __all__ = [
     "fake_mode_of",
     "fresh",
     "guards_on",
+    "has_kernel",
     "has_registered_derivative",
     "has_step_hooks",
     "holds",
