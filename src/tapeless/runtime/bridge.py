@@ -20,8 +20,9 @@ from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate
 from tapeless.runtime.fused import Fused, NotServed
+from tapeless.runtime.noughts import arrived
 from tapeless.runtime.program import Program
-from tapeless.runtime.signature import Mask
+from tapeless.runtime.signature import ZERO, Mask
 from tapeless.runtime.variant import Variant
 
 # What `Bridge.apply` takes before the program's own arguments, and its backward has no gradients for.
@@ -75,21 +76,23 @@ def _random_numbers_of(state: torch.Tensor | None) -> Iterator[None]:
 
 
 def run(program: Program, args: list[Any]) -> list[Any]:
-    """Run a program under autograd."""
+    """Run a program under autograd; the list is used up."""
     if torch_internals.in_forward_mode():
         return apply(program, program.whole, args)
     variant = program.choose(args)
     if not isinstance(variant, Fused):
         return apply(program, variant, args)
     try:
-        return apply(program, variant, args)
+        return apply(program, variant, list(args))
     except (NotServed, AssertionError):  # the latter of strides that Inductor's code does not know
         program.give_up_compiling()
         return apply(program, program.whole, args)
 
 
 def apply(program: Program, variant: Variant | Fused, args: list[Any]) -> list[Any]:
-    outs = list(_applied(program, args)(program, variant, program.probe, *args))
+    call = _applied(program, args)
+    args[:0] = (program, variant, program.probe)  # in place: a thousand arguments are copied often enough
+    outs = list(call(*args))
     del outs[variant.parts.real_outputs :]
     for i in program.signature.hidden:
         outs[i] = outs[i].tensor
@@ -140,11 +143,13 @@ class Bridge(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
         program, variant = ctx.program, ctx.variant
-        mask = tuple([g is not None for g in cotangents])
+        mask = arrived(cotangents, variant.parts.real_outputs)
         wanted = _wanted(ctx)
         recording = torch.is_grad_enabled() or torch_internals.in_forward_mode()
         if not variant.serves(mask, wanted, recording):
             return None, None, None, *_unexpected(ctx, cotangents, wanted)
+        if ZERO in mask:
+            cotangents = tuple(None if m == ZERO else g for m, g in zip(mask, cotangents, strict=True))
         program.profile.record(mask[: variant.parts.real_outputs])
         if recording:
             return None, None, None, *_differentiable(ctx, mask, wanted, cotangents)
