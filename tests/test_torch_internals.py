@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from tapeless import torch_internals
 from tapeless.errors import ProgramFailed
+from tapeless.torch_internals import dynamo as dynamo_door
 
 aten = torch.ops.aten
 
@@ -294,6 +295,94 @@ def test_with_effects_is_what_aot_autograd_writes():
     module, _ = captured(effect, torch.ones(3, requires_grad=True))
 
     assert torch_internals.with_effects in targets(module)
+
+
+def test_a_convention_is_plain_data_once_the_compilers_are_gone():
+    """AOTAutograd's metadata, settings and wrappers survive pickling, and wrap as they did before."""
+
+    def program(x, y):
+        y.mul_(2)
+        return x[0], x + y
+
+    module, convention = captured(program, torch.ones(2, 3, requires_grad=True), torch.ones(2, 3))
+    again = pickle.loads(pickle.dumps(convention.without_compilers()))
+    x, y = torch.rand(2, 3, requires_grad=True), torch.rand(2, 3)
+    before = y.clone()
+    row, total = again.wrap(run(module))([y, x])  # in the order in which Dynamo met them
+
+    assert convention.hidden_outputs() == again.hidden_outputs()
+    assert torch.equal(2 * before, y)
+    assert row._base is x
+    assert torch.equal(x + y, total)
+
+
+def test_assumptions_count_what_dynamo_is_to_guard():
+    """Two arguments of symbolic size that overlap, one of them written to: Dynamo hears of it."""
+    counts = []
+
+    def backend(module, inputs):
+        before = torch_internals.assumptions()
+        torch_internals.capture_forward(module, inputs)
+        counts.append(torch_internals.assumptions() - before)
+        return module
+
+    def program(a, b):
+        a.mul_(2)
+        return a + b
+
+    base = torch.ones(4)
+    torch.compile(program, backend=backend, dynamic=True)(base[:3], base[1:])
+    torch.compile(lambda a: a + 1, backend=backend)(base)
+
+    assert counts[0] > 0
+    assert counts[1] == 0
+
+
+def test_circumstances_are_the_same_twice_and_change_with_the_mode():
+    here = torch_internals.circumstances()
+    with torch.no_grad():
+        assert here != torch_internals.circumstances()
+    assert here == torch_internals.circumstances()
+
+
+def test_new_fakes_have_the_type_asked_for():
+    mode = torch_internals.FakeTensorMode()
+    for shape, stride, offset in (((2, 3), (3, 1), 0), ((3, 2), (1, 4), 5), ((0, 2), (2, 1), 3), ((), (), 1)):
+        with torch_internals.without_modes():
+            fake = torch_internals.new_fake(mode, shape, stride, offset, torch.float64, torch.device("cpu"))
+
+        assert torch_internals.is_fake(fake)
+        assert (shape, stride, offset) == (tuple(fake.shape), fake.stride(), fake.storage_offset())
+        assert (torch.float64, "cpu", mode) == (fake.dtype, fake.device.type, fake.fake_mode)
+
+
+def test_the_fake_mode_of_a_trace_is_found():
+    modes = []
+
+    def backend(module, inputs):
+        modes.append((torch_internals.tracing_fake_mode(inputs), torch._guards.TracingContext.get().fake_mode))
+        return module
+
+    torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    ((found, expected),) = modes
+
+    assert found is expected
+
+
+def test_dynamo_names_functions_for_its_logs_alone(monkeypatch):
+    """Dynamo looks the name up where we replaced it; it is given where the log is written, and only there."""
+    asked = []
+    monkeypatch.setattr(dynamo_door, "get_funcname", lambda *args: asked.append(args) or "name")
+
+    def trace():
+        torch._dynamo.reset()
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+
+    trace()
+    assert [] == asked
+    monkeypatch.setattr(dynamo_door.log_state, "is_artifact_enabled", lambda name: name == "trace_call")
+    trace()
+    assert __file__ in {file for file, _ in asked}
 
 
 # -- fake tensors --------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ class Program:
         self.signature = signature
         self.options = options or Options()
         variants = self.options.variants
-        parts = DERIVATIVES.of(graph, signature, self.options.memory)
+        parts = DERIVATIVES.of(graph, signature, self.options.memory, self.options.cache)
         self.whole = Variant(parts, signature, backend=self.options.first_backend)
         self.tensor_inputs = [ir.is_tensor(node) for node in ir.inputs(graph)]
         self.unwrapped = self._unwrapped()

@@ -129,7 +129,7 @@ class TrainStep:
         count = len(ir.outputs(captured.graph))
         wrt = tuple(i in group_of for i in range(len(args)))
         signature = Signature(wrt, tuple(k == loss for k in range(count)), mutated=())
-        whole = join(DERIVATIVES.of(captured.graph, signature, self.options.memory), loss)
+        whole = join(DERIVATIVES.of(captured.graph, signature, self.options.memory, self.options.cache), loss)
         groups = self.optimizer.param_groups
         update = Update(kind, groups, group_of, self.clip, self.accumulate > 1, self._updates)
         return compile_step(whole, update, self.options.lone_backend)
