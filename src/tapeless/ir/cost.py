@@ -37,9 +37,9 @@ def likely_bytes(val: Any) -> int:
 
 
 def workspace(node: fx.Node) -> int:
-    """Bytes that a kernel takes for itself while it runs: convolutions lay out their operands anew, unless they are 1×1.
+    """Bytes that a kernel takes for itself while it runs: wide convolutions lay out their operands anew.
 
-    Bounds from above, for oneDNN on the CPU; a step within them may need less.
+    About the most that oneDNN takes on the CPU; which layouts it likes best depends on the machine.
     """
     if node.target not in (aten.convolution.default, aten.convolution_backward.default):
         return 0
