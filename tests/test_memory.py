@@ -1,4 +1,4 @@
-"""`memory`: what a step may need. Gradients are eager's in every mode, the bound holds, a smaller one never needs more."""
+"""`memory`: gradients are eager's in every mode, the bound holds, and a smaller one never needs more."""
 
 import itertools
 import re
