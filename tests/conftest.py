@@ -1,5 +1,9 @@
 """What every test shares: one thread, a fixed seed, an empty Dynamo cache, and `--accept` for goldens."""
 
+import os
+
+os.environ.setdefault("TAPELESS_BACKEND", "python")  # compiled in the background is only what a test asks for
+
 import pytest
 import torch
 

@@ -3,6 +3,7 @@
 A failure here after an upgrade of torch says which door moved; the others may fail for that reason alone.
 """
 
+import pickle
 import warnings
 from pathlib import Path
 
@@ -428,6 +429,37 @@ def test_engine_wants_everything_in_a_plain_backward():
     assert [True, True] == Asking.answers
 
 
+def test_accumulator_is_the_node_that_the_engine_knows():
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    found = (x * y).grad_fn.next_functions
+
+    assert torch_internals.accumulator(x) is found[0][0]
+
+
+def test_direct_apply_and_unwrap_if_dead_are_what_apply_does():
+    kept = []
+    torch.func.grad(lambda x: (kept.append(x), x.sum())[1])(torch.ones(2))
+    x = torch.ones(2, requires_grad=True)
+    dead = kept[0]
+    plain = torch_internals.unwrap_if_dead(dead)
+    out = torch_internals.direct_apply(Asking)(x, plain)
+
+    assert torch._C._functorch.is_gradtrackingtensor(dead)
+    assert not torch._C._functorch.is_gradtrackingtensor(plain)
+    assert x is torch_internals.unwrap_if_dead(x)
+    assert [2, 2] == out.tolist()
+    assert type(Asking.apply(x, dead).grad_fn) is type(out.grad_fn)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_in_grad_mode(enabled):
+    call = torch_internals.in_grad_mode(lambda args: torch.is_grad_enabled(), enabled)
+    with torch.no_grad():
+        inside = call([])
+
+    assert [enabled, enabled] == [inside, call([])]
+
+
 # -- tracing torch's own derivatives -------------------------------------------------------------------------------
 
 
@@ -545,3 +577,44 @@ def test_compile_with_inductor(static):
     run = torch_internals.compile_with_inductor(fx.GraphModule({}, graph), [x.meta["val"]], [real], False)
 
     torch.testing.assert_close(list(run([real])), [real.sin().t(), None])
+
+
+def test_what_inductor_compiled_travels_between_processes():
+    """`decompose_for_inductor`, `min_cut`, `compile_decomposed`, `Artifact`: two parts, cut and loaded."""
+
+    def joint(x, w, g):
+        y = torch.tanh(x @ w)
+        return [y, (g * (1 - y * y)) @ w.t()]
+
+    mode, _ = torch_internals.symbolic_sizes({})
+    real = [torch.randn(*shape, dtype=torch.float64) for shape in ((3, 4), (4, 2), (3, 2))]
+    graph = torch_internals.decompose_for_inductor(joint, [mode.from_tensor(t) for t in real])
+    forward, backward = torch_internals.min_cut(graph, 2, 1, [1])
+    runs = []
+    for part, is_backward in ((forward, False), (backward, True)):
+        compiled = torch_internals.compile_decomposed(part, is_backward, 1)
+        runs.append(pickle.loads(pickle.dumps(torch_internals.Artifact.of(compiled))).load())
+    y, *saved = runs[0](real[:2])
+    names = [node.name for node in backward.graph.find_nodes(op="placeholder")]
+    kept = [node.name for node in forward.graph.output_node().args[0]][1:]
+    (gradient,) = runs[1]([{**dict(zip(kept, saved)), "tangents_1": real[2]}[name] for name in names])
+
+    torch.testing.assert_close(joint(*real), [y, gradient])
+
+
+def test_symbolic_sizes_and_what_was_assumed_of_them():
+    mode, sizes = torch_internals.symbolic_sizes({"s0": 6, "s1": 8})
+    assert sizes["s0"] < sizes["s1"]
+    guards = torch_internals.guards_on(mode, list(sizes.values()))
+
+    assert torch_internals.holds(guards)([6, 9])
+    assert not torch_internals.holds(guards)([9, 6])
+    assert torch_internals.holds(None)([])
+
+
+def test_restrided():
+    mode = torch_internals.fake_mode_of([])
+    fake, real = mode.from_tensor(torch.ones(2, 3)), torch.ones(3, 2).t()
+
+    assert (1, 2) == torch_internals.restrided(fake, real).stride()
+    assert torch_internals.restrided(fake, torch.ones(2, 3)) is fake

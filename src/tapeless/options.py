@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tapeless.errors import BadOption
 
-BACKENDS = ("python", "inductor")
+BACKENDS = ("auto", "python", "inductor")
 
 
 @dataclass(frozen=True)
 class Options:
     """How a program is compiled.
 
-    backend: what runs the programs: "python" (default), generated source, or "inductor", torch's code generator.
+    backend: what runs the programs: "python", generated source, from the first call on; "inductor", torch's code
+        generator; or "auto" (default), which starts with the first, compiles with the second in the background once a
+        program recurs, times both on real calls and keeps the faster. The environment variable TAPELESS_BACKEND says
+        what is meant where nothing is said.
     fallback: what happens to a graph that cannot be differentiated: "raise" (default) or "eager", with one warning.
     variants: how many specialised backward programs, one per pattern of undefined cotangents, are kept per graph.
     prepare: passes before differentiation, by name and separated by commas: "name" switches one on, "-name" off,
@@ -27,7 +31,7 @@ class Options:
         differ; "warn" undoes the pass, switches it off and warns.
     """
 
-    backend: str = "python"
+    backend: str = field(default_factory=lambda: os.environ.get("TAPELESS_BACKEND", "auto"))
     fallback: str = "raise"
     variants: int = 8
     prepare: str = ""
@@ -47,6 +51,21 @@ class Options:
             raise BadOption(f'memory must be "fast", "small", a fraction up to 1 or bytes, got {self.memory!r}')
         if self.check not in (True, False, "warn"):
             raise BadOption(f'check must be True, False or "warn", got {self.check!r}')
+
+    @property
+    def in_background(self) -> bool:
+        """Is what recurs compiled beside the program? Not under a bound on memory: Inductor knows of none."""
+        return self.backend == "auto" and self.memory == "fast"
+
+    @property
+    def first_backend(self) -> str:
+        """What a program with a backward runs on before anything is compiled in the background."""
+        return "python" if self.backend == "auto" else self.backend
+
+    @property
+    def lone_backend(self) -> str:
+        """What a graph runs on that stands alone."""
+        return self.backend if self.in_background else self.first_backend
 
     @classmethod
     def parse(cls, given: Mapping[str, Any] | None) -> Options:

@@ -48,7 +48,8 @@ def prepared(captured: Captured, options: Options) -> Captured:
 def preparation(captured: Captured, options: Options) -> tuple[fx.Graph, Preparation]:
     """The prepared graph, and what was done to it."""
     examples = [captured.example(node) for node in ir.inputs(captured.graph)]
-    return prepare.run(captured.graph, captured.wrt, prepare.REGISTRY, options.prepare, options.check, examples)
+    wrt = [wanted and captured.needs_gradient for wanted in captured.wrt]  # weights require one under `no_grad` too
+    return prepare.run(captured.graph, wrt, prepare.REGISTRY, options.prepare, options.check, examples)
 
 
 def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
@@ -59,7 +60,7 @@ def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]]
 def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
     """The captured graph alone; should an input carry a tangent after all, the same with its derivative."""
     graph, asked, recording = captured.graph, signature(captured), torch.is_grad_enabled()  # not the example inputs
-    run = compile_graph(inlined(graph), "forward", options.backend)
+    run = compile_graph(inlined(graph), "forward", options.lone_backend)
 
     @cache
     def pushing_forward() -> Callable[[list[Any]], list[Any]]:
