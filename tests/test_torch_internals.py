@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from tapeless import torch_internals
 from tapeless.errors import ProgramFailed
+from tapeless.torch_internals import dynamo as dynamo_door
 
 aten = torch.ops.aten
 
@@ -120,6 +121,22 @@ def test_convention_wrap_restores_views_and_mutation():
 
     assert view._is_view() and view._base is x
     assert [1, 1, 1] == y.tolist()
+
+
+def test_convention_wrap_runs_the_first_call_outside_of_torchs_mode():
+    """In which `linalg.pinv` of a complex matrix is wrong."""
+    A = torch.tensor([[1 + 1j, 2], [0, 3 - 1j]])
+    seen = []
+
+    def run(args):
+        seen.append(torch.utils._python_dispatch._get_current_dispatch_mode())
+        return [torch.linalg.pinv(args[0])]
+
+    _, convention = captured(lambda x: torch.linalg.pinv(x), A)
+    (out,) = convention.wrap(run)([A])
+
+    assert [None] == seen
+    torch.testing.assert_close(torch.linalg.pinv(A), out)
 
 
 def test_argument_of_is_none_for_a_synthetic_base():
@@ -296,6 +313,94 @@ def test_with_effects_is_what_aot_autograd_writes():
     assert torch_internals.with_effects in targets(module)
 
 
+def test_a_convention_is_plain_data_once_the_compilers_are_gone():
+    """AOTAutograd's metadata, settings and wrappers survive pickling, and wrap as they did before."""
+
+    def program(x, y):
+        y.mul_(2)
+        return x[0], x + y
+
+    module, convention = captured(program, torch.ones(2, 3, requires_grad=True), torch.ones(2, 3))
+    again = pickle.loads(pickle.dumps(convention.without_compilers()))
+    x, y = torch.rand(2, 3, requires_grad=True), torch.rand(2, 3)
+    before = y.clone()
+    row, total = again.wrap(run(module))([y, x])  # in the order in which Dynamo met them
+
+    assert convention.hidden_outputs() == again.hidden_outputs()
+    assert torch.equal(2 * before, y)
+    assert row._base is x
+    assert torch.equal(x + y, total)
+
+
+def test_assumptions_count_what_dynamo_is_to_guard():
+    """Two arguments of symbolic size that overlap, one of them written to: Dynamo hears of it."""
+    counts = []
+
+    def backend(module, inputs):
+        before = torch_internals.assumptions()
+        torch_internals.capture_forward(module, inputs)
+        counts.append(torch_internals.assumptions() - before)
+        return module
+
+    def program(a, b):
+        a.mul_(2)
+        return a + b
+
+    base = torch.ones(4)
+    torch.compile(program, backend=backend, dynamic=True)(base[:3], base[1:])
+    torch.compile(lambda a: a + 1, backend=backend)(base)
+
+    assert counts[0] > 0
+    assert counts[1] == 0
+
+
+def test_circumstances_are_the_same_twice_and_change_with_the_mode():
+    here = torch_internals.circumstances()
+    with torch.no_grad():
+        assert here != torch_internals.circumstances()
+    assert here == torch_internals.circumstances()
+
+
+def test_new_fakes_have_the_type_asked_for():
+    mode = torch_internals.FakeTensorMode()
+    for shape, stride, offset in (((2, 3), (3, 1), 0), ((3, 2), (1, 4), 5), ((0, 2), (2, 1), 3), ((), (), 1)):
+        with torch_internals.without_modes():
+            fake = torch_internals.new_fake(mode, shape, stride, offset, torch.float64, torch.device("cpu"))
+
+        assert torch_internals.is_fake(fake)
+        assert (shape, stride, offset) == (tuple(fake.shape), fake.stride(), fake.storage_offset())
+        assert (torch.float64, "cpu", mode) == (fake.dtype, fake.device.type, fake.fake_mode)
+
+
+def test_the_fake_mode_of_a_trace_is_found():
+    modes = []
+
+    def backend(module, inputs):
+        modes.append((torch_internals.tracing_fake_mode(inputs), torch._guards.TracingContext.get().fake_mode))
+        return module
+
+    torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    ((found, expected),) = modes
+
+    assert found is expected
+
+
+def test_dynamo_names_functions_for_its_logs_alone(monkeypatch):
+    """Dynamo looks the name up where we replaced it; it is given where the log is written, and only there."""
+    asked = []
+    monkeypatch.setattr(dynamo_door, "get_funcname", lambda *args: asked.append(args) or "name")
+
+    def trace():
+        torch._dynamo.reset()
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+
+    trace()
+    assert [] == asked
+    monkeypatch.setattr(dynamo_door.log_state, "is_artifact_enabled", lambda name: name == "trace_call")
+    trace()
+    assert __file__ in {file for file, _ in asked}
+
+
 # -- fake tensors --------------------------------------------------------------------------------------------------
 
 
@@ -373,6 +478,55 @@ def test_in_forward_mode():
         during = torch_internals.in_forward_mode()
 
     assert (False, True, False) == (before, during, torch_internals.in_forward_mode())
+
+
+def test_in_fx_trace():
+    seen = []
+    torch.fx.experimental.proxy_tensor.make_fx(lambda x: seen.append(torch_internals.in_fx_trace()) or x)(torch.ones(2))
+
+    assert [True, False] == [*seen, torch_internals.in_fx_trace()]
+
+
+class Squared(torch_internals.SingleLevelFunction):
+    """x² and 3x: a gradient that shows where it comes from."""
+
+    @staticmethod
+    def forward(ctx, layer, x):
+        (plain,) = layer.without([x])
+        with layer.below():
+            y = plain * plain
+        ctx.save_for_backward(x)
+        return layer.within([y])[0]
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, 3 * g * torch_internals.without_dead_wrappers(ctx.saved_tensors)[0]
+
+
+def test_layers():
+    seen = []
+
+    def look(x):
+        layer = torch_internals.innermost_layer()
+        assert layer is not None and torch_internals.is_wrapped(x)
+        seen.append((layer.is_batch, layer.is_reverse))
+        if not layer.is_batch:
+            return layer.apply(Squared, layer, x).sum()
+        whole, dim = layer.whole(x)
+        assert (layer.batch_size(), layer.whole(torch.ones(2))[1]) == (whole.shape[dim], None)
+        with layer.below():
+            inner = torch_internals.innermost_layer()
+            y = whole * whole if inner is None else inner.apply(Squared, inner, whole)
+        return layer.one(y)
+
+    x = torch.arange(3.0)
+
+    torch.testing.assert_close(torch.func.grad(look)(x), 3 * x)
+    torch.testing.assert_close(torch.func.grad(lambda x: torch.func.grad(look)(x).sum())(x), torch.full((3,), 3.0))
+    torch.testing.assert_close(torch.func.vmap(look)(x), x * x)
+    torch.testing.assert_close(torch.func.grad(lambda x: torch.func.vmap(look)(x).sum())(x), 3 * x)
+    assert seen == [(False, True), (False, True), (True, False), (True, False)]
+    assert torch_internals.innermost_layer() is None and not torch_internals.is_wrapped(x)
 
 
 def test_in_functorch_and_outside_functorch():
@@ -482,6 +636,12 @@ def test_ignoring_fresh_symbols_forgets_them():
         fake[fake > 0]
 
     assert [] == mode.shape_env.pending_fresh_unbacked_symbols
+
+
+def test_has_kernel():
+    assert torch_internals.has_kernel(aten.cumsum.default, "CPU")
+    assert torch_internals.has_kernel(aten.matmul.default, "CompositeImplicitAutograd")
+    assert not torch_internals.has_kernel(aten.cumsum.default, "CompositeImplicitAutograd")
 
 
 def test_custom_op_without_derivative():

@@ -13,6 +13,8 @@ from torch import fx
 
 from tapeless import prepare, torch_internals
 from tapeless.backends.select import compile_graph
+from tapeless.cache import Place
+from tapeless.capture.kept import place_of
 from tapeless.capture.program import Captured, capture
 from tapeless.errors import MissingRule, Unsupported
 from tapeless.gradient import Gradient
@@ -29,7 +31,7 @@ from tapeless.runtime.stages import runnable_program
 def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """A Dynamo graph → a function with eager's results, aliases, mutations and gradients."""
     try:
-        captured = prepared(capture(module, inputs), options)
+        captured = captured_and_prepared(module, inputs, options)
         run = differentiated(captured, options) if captured.needs_gradient else undifferentiated(captured, options)
     except (MissingRule, Unsupported) as problem:
         if options.fallback == "raise":
@@ -38,6 +40,26 @@ def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Ca
         return module
     wrapped = captured.convention.wrap(run)
     return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
+
+
+def captured_and_prepared(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Captured:
+    """A Dynamo graph → the graph to be differentiated, found by this process or by one before it."""
+    kept = _place(module, inputs, options)
+    found = kept.read(torch_internals.tracing_fake_mode(inputs)) if kept else None
+    if found is not None:
+        graph, convention, versionless = found
+        return Captured(graph, convention, inputs, versionless)
+    assumed = torch_internals.assumptions()
+    captured = prepared(capture(module, inputs), options)
+    if kept and torch_internals.assumptions() == assumed:  # else Dynamo is to be told by capture, each time
+        kept.write((captured.graph, captured.convention.without_compilers(), captured.versionless))
+    return captured
+
+
+def _place(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Place | None:
+    """Where the captured and prepared graph is kept; nowhere if passes of the user's, or checks, are to run."""
+    settings = None if options.check else prepare.REGISTRY.settings(options.prepare)
+    return None if settings is None else place_of(module, inputs, settings, options.cache)
 
 
 def prepared(captured: Captured, options: Options) -> Captured:
@@ -67,7 +89,7 @@ def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any
         return runnable_program(graph, asked, options)
 
     def call(args: list[Any]) -> list[Any]:
-        if not torch_internals.in_forward_mode():
+        if not args or not torch_internals.in_forward_mode():
             return run(args)
         with torch.set_grad_enabled(recording):  # a tangent may require a gradient where no input does
             return pushing_forward()(args)

@@ -6,7 +6,7 @@ Everything the backward reads from the forward is saved, except what it derives 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -17,7 +17,7 @@ from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.ir.narrow import narrow
-from tapeless.partition.companions import companions
+from tapeless.partition.companions import Companions
 from tapeless.partition.cross_entropy import join_cross_entropy
 from tapeless.partition.rederive import copy_small_views, rederived
 
@@ -42,6 +42,10 @@ class Split:
     active_outputs: tuple[bool, ...]  # which outputs of the forward carry a derivative
     captures: tuple[fx.Node, ...]  # the captured values as inputs of the backward
     companions: tuple[tuple[int, ...], ...]  # for each capture, the captures without which it is not saved
+
+    def with_captures(self) -> Split:
+        """The same with `captures` filled in: they are inputs of the backward."""
+        return replace(self, captures=tuple(ir.inputs(self.backward)[len(self.cotangent_outputs) :]))
 
     def with_companions(self, kept: Iterable[int]) -> list[int]:
         """The captures `kept` and those that have to be saved along with them, in order."""
@@ -78,7 +82,7 @@ Related = Callable[[fx.Node], list[fx.Node]]
 
 def related(joint: Joint) -> Related:
     """The companions of each value, found once: they do not depend on what is saved."""
-    return cache(lambda node: companions(node, joint.active, joint.backward))
+    return cache(Companions(joint.active, joint.backward).of)
 
 
 def divide(joint: Joint, again: Collection[fx.Node], relations: Related | None = None) -> Split:
