@@ -12,7 +12,10 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 import tapeless
+from tapeless import torch_internals
+from tapeless.cache import pickled
 from tapeless.errors import BadOption
+from tapeless.ir import graph as ir
 
 MODES = ["fast", "small", 0.7]
 ENGINE = 64  # bytes of scalars that autograd's engine itself holds
@@ -129,6 +132,16 @@ def written_out(x: Tensor, w: Tensor) -> Tensor:
         centered = x - x.mean(1, keepdim=True)
         x = centered * (centered.square().mean(1, keepdim=True) + 1e-5).rsqrt()
     return x.sin().sum()
+
+
+def test_what_was_decided_is_kept_on_disk():
+    """Of second order the forward divides as it did at first, in another process too."""
+    forward = tapeless.differentiate(Transformer(), tokens(), options={"memory": "small"}).split.forward
+    mode = torch_internals.fake_mode_of([ir.value(node) for node in ir.inputs(forward)])
+    decided = [ir.again(node) for node in pickled.loads(pickled.dumps(forward), mode).nodes]
+
+    assert True in decided
+    assert [ir.again(node) for node in forward.nodes] == decided
 
 
 def test_outputs_without_cotangent():
