@@ -20,7 +20,7 @@ from torch.fx.node import _get_qualified_name
 from tapeless.ir import graph as ir
 
 # What a node says besides its call, as far as the compiler reads it.
-FACTS = ("stack_trace", "custom", "recompute", "ac_graph_id", "total_of", "origin", "region")
+FACTS = ("stack_trace", "custom", "recompute", "again", "ac_graph_id", "total_of", "origin", "region")
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -37,18 +37,52 @@ def likely_bytes(val: Any) -> int:
 
 
 def workspace(node: fx.Node) -> int:
-    """Bytes that a kernel takes for itself while it runs: convolutions lay out their operands anew, unless they are 1×1.
+    """Bytes that a kernel of the CPU takes for itself while it runs, where that is known.
 
-    Bounds from above, for oneDNN on the CPU; a step within them may need less.
+    For convolutions it is about the most that oneDNN takes: which layouts it likes best depends on the machine.
     """
-    if node.target not in (aten.convolution.default, aten.convolution_backward.default):
-        return 0
-    given = [ir.value(a) for a in node.all_input_nodes]
-    if node.target is aten.convolution.default:
-        x, weight, largest = *map(likely_bytes, given[:2]), likely_bytes(ir.value(node))
-        return max(x + weight, largest) if _is_wide(given[1]) else 0
+    measure = WORKSPACES.get(node.target)
+    given = [ir.value(a) for a in node.args if isinstance(a, fx.Node)]
+    return 0 if measure is None else measure(given, ir.value(node))
+
+
+def _convolution(given: list[Any], out: Any) -> int:
+    """Wide convolutions lay out their operands anew."""
+    x, weight = map(likely_bytes, given[:2])
+    return max(x + weight, likely_bytes(out)) if _is_wide(given[1]) else 0
+
+
+def _convolution_backward(given: list[Any], out: Any) -> int:
     g, x, weight = map(likely_bytes, given[:3])
     return 2 * max(g, x) + weight if _is_wide(given[2]) else 0
+
+
+def _attention(given: list[Any], out: Any) -> int:
+    rows, columns = _block(*given[:2])
+    return _per_thread(given[0], rows * columns + rows * (2 + _likely(given[0].shape[-1])))
+
+
+def _attention_backward(given: list[Any], out: Any) -> int:
+    rows, columns = _block(*given[1:3])
+    return _per_thread(given[1], 2 * rows * columns)
+
+
+def _block(query: torch.Tensor, key: torch.Tensor) -> tuple[int, int]:
+    """The rows and columns of scores that fused attention computes at once (`cpu_flash_attention`)."""
+    rows = _likely(query.shape[-2])
+    return min(rows, 256 if rows >= 768 else 64 if rows >= 192 else 32), min(_likely(key.shape[-2]), 512)
+
+
+def _per_thread(like: torch.Tensor, count: int) -> int:
+    return torch.get_num_threads() * count * max(like.dtype.itemsize, 4)
+
+
+WORKSPACES: dict[Any, Callable[[list[Any], Any], int]] = {
+    aten.convolution.default: _convolution,
+    aten.convolution_backward.default: _convolution_backward,
+    aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_backward,
+}
 
 
 def _is_wide(weight: torch.Tensor) -> bool:

@@ -81,15 +81,16 @@ class Family:
 
     def choose(self, memory: Memory) -> Plan:
         """The cheapest plan that keeps the bound; where none does, the smallest, with a warning."""
-        fast, *slower = self.plans()
-        bound = 0.0 if isinstance(memory, str) else memory if memory > 1 else memory * fast.peak
-        fitting = next((plan for plan in (fast, *slower) if plan.peak <= bound), None)
-        if fitting is not None:
-            return fitting
-        smallest = min(plan.peak for plan in (fast, *slower))
-        if bound:
-            _warn(bound, smallest, fast.peak)
-        return next(plan for plan in (fast, *slower) if plan.peak <= SLACK * smallest)
+        plans = self.plans()
+        if isinstance(memory, str):
+            bound = SLACK * min(plan.peak for plan in plans)
+        else:
+            bound = memory if memory > 1 else memory * plans[0].peak
+        fitting = _cheapest(plans, bound)
+        if fitting is None:
+            fitting = min(plans, key=lambda plan: plan.peak)
+            _warn(bound, fitting.peak, plans[0].peak)
+        return fitting
 
     def plans(self) -> list[Plan]:
         """The family, the cheapest first, which computes nothing again that costs time."""
@@ -111,6 +112,10 @@ class Family:
         """What of `again` is needed, beside what is computed again in any case."""
         backward = needed(self.joint, again)[0]
         return frozenset(node for node in backward if node not in self.joint.backward and node not in self.free)
+
+
+def _cheapest(plans: Sequence[Plan], bound: float) -> Plan | None:
+    return next((plan for plan in plans if plan.peak <= bound), None)
 
 
 def _warn(bound: float, smallest: int, fast: int) -> None:

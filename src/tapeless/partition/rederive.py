@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from tapeless import torch_internals
 from tapeless.differentiate.reverse import Joint
@@ -111,8 +112,9 @@ def draws_numbers(node: fx.Node) -> bool:
     source = node.args[0] if node.target is operator.getitem else node
     if not isinstance(source, fx.Node) or torch.Tag.nondeterministic_seeded not in getattr(source.target, "tags", ()):
         return False
-    given = named_arguments(source.target, source.args, source.kwargs)  # type: ignore[arg-type]
-    return given.get("dropout_p") != 0
+    if not isinstance(source.target, OpOverload):
+        return True
+    return named_arguments(source.target, source.args, source.kwargs).get("dropout_p") != 0
 
 
 def copy_small_views(joint: Joint, again: set[fx.Node], kept: Sequence[fx.Node]) -> bool:
