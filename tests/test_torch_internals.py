@@ -518,6 +518,37 @@ def test_engine_wants_everything_in_a_plain_backward():
     assert [True, True] == Asking.answers
 
 
+def test_accumulator_is_the_node_that_the_engine_knows():
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    found = (x * y).grad_fn.next_functions
+
+    assert torch_internals.accumulator(x) is found[0][0]
+
+
+def test_direct_apply_and_unwrap_if_dead_are_what_apply_does():
+    kept = []
+    torch.func.grad(lambda x: (kept.append(x), x.sum())[1])(torch.ones(2))
+    x = torch.ones(2, requires_grad=True)
+    dead = kept[0]
+    plain = torch_internals.unwrap_if_dead(dead)
+    out = torch_internals.direct_apply(Asking)(x, plain)
+
+    assert torch._C._functorch.is_gradtrackingtensor(dead)
+    assert not torch._C._functorch.is_gradtrackingtensor(plain)
+    assert x is torch_internals.unwrap_if_dead(x)
+    assert [2, 2] == out.tolist()
+    assert type(Asking.apply(x, dead).grad_fn) is type(out.grad_fn)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_in_grad_mode(enabled):
+    call = torch_internals.in_grad_mode(lambda args: torch.is_grad_enabled(), enabled)
+    with torch.no_grad():
+        inside = call([])
+
+    assert [enabled, enabled] == [inside, call([])]
+
+
 # -- tracing torch's own derivatives -------------------------------------------------------------------------------
 
 

@@ -70,7 +70,8 @@ def prepared(captured: Captured, options: Options) -> Captured:
 def preparation(captured: Captured, options: Options) -> tuple[fx.Graph, Preparation]:
     """The prepared graph, and what was done to it."""
     examples = [captured.example(node) for node in ir.inputs(captured.graph)]
-    return prepare.run(captured.graph, captured.wrt, prepare.REGISTRY, options.prepare, options.check, examples)
+    wrt = [wanted and captured.needs_gradient for wanted in captured.wrt]  # weights require one under `no_grad` too
+    return prepare.run(captured.graph, wrt, prepare.REGISTRY, options.prepare, options.check, examples)
 
 
 def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
@@ -81,7 +82,7 @@ def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]]
 def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
     """The captured graph alone; should an input carry a tangent after all, the same with its derivative."""
     graph, asked, recording = captured.graph, signature(captured), torch.is_grad_enabled()  # not the example inputs
-    run = compile_graph(inlined(graph), "forward", options.backend)
+    run = compile_graph(inlined(graph), "forward", options.lone_backend)
 
     @cache
     def pushing_forward() -> Callable[[list[Any]], list[Any]]:
@@ -118,7 +119,10 @@ def trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def differentiate_captured(
-    captured: Captured, arguments: Sequence[tuple[str, torch.Tensor]], undefined: Sequence[int] = ()
+    captured: Captured,
+    arguments: Sequence[tuple[str, torch.Tensor]],
+    undefined: Sequence[int] = (),
+    memory: str | int | float = "fast",
 ) -> Gradient:
     """A captured graph → its forward and backward as programs; their first inputs are `arguments`, in order."""
     asked = signature(captured)
@@ -129,7 +133,7 @@ def differentiate_captured(
     graph = copy_nodes(ir.calls(captured.graph), order, ir.outputs(captured.graph))
     asked = replace(asked, wrt=tuple(flags.get(node, False) for node in order), hidden=(), mutated=())
     offset = len(captured.convention.mutated_inputs())
-    return Gradient.of(differentiate_graph(graph, asked), tuple(offset + i for i in undefined))
+    return Gradient.of(differentiate_graph(graph, asked, memory), tuple(offset + i for i in undefined))
 
 
 def _unused_input(graph: fx.Graph, name: str, tensor: torch.Tensor) -> fx.Node:

@@ -20,7 +20,7 @@ from torch.fx.node import _get_qualified_name
 from tapeless.ir import graph as ir
 
 # What a node says besides its call, as far as the compiler reads it.
-FACTS = ("stack_trace", "custom", "recompute", "ac_graph_id", "total_of", "origin", "region")
+FACTS = ("stack_trace", "custom", "recompute", "ac_graph_id", "total_of", "origin", "region", "again")
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -38,7 +38,7 @@ def _line(node: fx.Node) -> str:
     called = node.target if isinstance(node.target, str) else _target(node.target)
     if node.op not in ("placeholder", "call_function", "call_method", "output"):
         raise Indescribable(f"{node.op} {called}")
-    facts = [f"{key}={describe(node.meta[key])}" for key in FACTS if node.meta.get(key)]
+    facts = [f"{key}={describe(node.meta[key])}" for key in FACTS if node.meta.get(key) is not None]
     parts = [node.op, node.name, called, describe(node.args), describe(node.kwargs), describe(ir.value(node)), *facts]
     return " ".join(parts)
 

@@ -1,4 +1,4 @@
-"""What a call costs: floating-point operations of products and convolutions (memory bounds the rest), and bytes."""
+"""What a call costs: floating-point operations of products and convolutions (memory bounds the rest), bytes, time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from torch.utils.flop_counter import flop_registry
 from tapeless.ir import graph as ir
 
 aten = torch.ops.aten
+
+# Of one core of a common server. Fresh memory is written far slower than it is read: the system hands out its pages.
+FLOPS_PER_SECOND = 5e10
+BYTES_PER_SECOND = 5e9
+CALL = 5e-6  # seconds to launch a kernel
 
 # torch counts attention for the kernels of the GPU only; the CPU's take the same arguments.
 SAME_AS: dict[Any, Any] = {
@@ -29,6 +34,31 @@ def likely_bytes(val: Any) -> int:
     """The memory of a tensor, or of all tensors of a tuple; symbolic sizes as when the program was traced."""
     tensors = [leaf for leaf in tree_leaves(val) if isinstance(leaf, torch.Tensor)]
     return sum(_likely(t.numel()) * t.dtype.itemsize for t in tensors)
+
+
+def workspace(node: fx.Node) -> int:
+    """Bytes that a kernel takes for itself while it runs: convolutions lay out their operands anew, unless they are 1×1.
+
+    Bounds from above, for oneDNN on the CPU; a step within them may need less.
+    """
+    if node.target not in (aten.convolution.default, aten.convolution_backward.default):
+        return 0
+    given = [ir.value(a) for a in node.all_input_nodes]
+    if node.target is aten.convolution.default:
+        x, weight, largest = *map(likely_bytes, given[:2]), likely_bytes(ir.value(node))
+        return max(x + weight, largest) if _is_wide(given[1]) else 0
+    g, x, weight = map(likely_bytes, given[:3])
+    return 2 * max(g, x) + weight if _is_wide(given[2]) else 0
+
+
+def _is_wide(weight: torch.Tensor) -> bool:
+    return any(_likely(n) > 1 for n in weight.shape[2:])
+
+
+def seconds(node: fx.Node) -> float:
+    """The time that a call takes, roughly: only the ratios between calls matter."""
+    moved = likely_bytes(ir.value(node)) + sum(likely_bytes(ir.value(a)) for a in node.all_input_nodes)
+    return CALL + _flops(node) / FLOPS_PER_SECOND + moved / BYTES_PER_SECOND
 
 
 def _flops(node: fx.Node) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from torch import fx
@@ -22,7 +21,8 @@ from tapeless.errors import TapelessError
 from tapeless.ir import graph as ir
 from tapeless.ir.content import Indescribable, content, is_torchs_own
 from tapeless.ir.copying import copy_graph
-from tapeless.partition.split import Split, split
+from tapeless.partition.plan import Memory, partition
+from tapeless.partition.split import Split
 from tapeless.partition.trim import restrict
 from tapeless.rules import are_as_shipped
 from tapeless.rules.decompositions import changes
@@ -41,55 +41,61 @@ class Derivatives:
     differentiated: int = 0
     reused: int = 0
 
-    def of(self, graph: fx.Graph, signature: Signature, cached: bool | str = True) -> Split:
-        """The derivative of `graph` by `signature.wrt`; `cached` is the option of that name."""
+    def of(self, graph: fx.Graph, signature: Signature, memory: Memory = "fast", cached: bool | str = True) -> Split:
+        """The derivative of `graph` by `signature.wrt`, within `memory`; `cached` is the option `cache`."""
         try:
-            described = content(graph)
+            described = f"{content(graph)}\n{memory!r}"
         except Indescribable:
-            return self._by_parameters(signature, lambda asked: self._differentiate(graph, asked))
-        return self._by_parameters(signature, lambda asked: self._find(graph, asked, described, cached))
-
-    def _by_parameters(self, signature: Signature, find: Callable[[Signature], Split]) -> Split:
-        """The derivative by everything that may be thawed one day, as far as it is asked for now."""
+            described = None
+        if (
+            memory != "fast"
+        ):  # what is saved is chosen for what is asked, no more; a bound that is missed is told each time
+            return self._find(graph, signature, memory, described, cached=False)
         try:
-            return restrict(find(signature.with_parameters()), signature.wrt)
-        except TapelessError:
-            return find(signature)  # a frozen parameter stands where no rule reaches
+            return restrict(self._find(graph, signature.with_parameters(), memory, described, cached), signature.wrt)
+        except TapelessError:  # a frozen parameter stands where no rule reaches
+            return self._find(graph, signature, memory, described, cached)
 
-    def _find(self, graph: fx.Graph, signature: Signature, described: str, cached: bool | str) -> Split:
+    def _find(
+        self, graph: fx.Graph, signature: Signature, memory: Memory, described: str | None, cached: bool | str
+    ) -> Split:
+        if described is None:
+            return self._differentiate(graph, signature, memory)
         asked = f"{described}\n{signature}"
         key = hashlib.sha256(f"{asked}{changes()}".encode()).hexdigest()
         with self.lock:
             if key in self.known:
                 self.reused += 1
             else:
-                self.known[key] = self._from_disk(graph, signature, asked, cached)
+                self.known[key] = self._from_disk(graph, signature, memory, asked, cached)
             self.known.move_to_end(key)
             while len(self.known) > MOST:
                 self.known.popitem(last=False)
             return self.known[key]
 
-    def _from_disk(self, graph: fx.Graph, signature: Signature, asked: str, cached: bool | str) -> Split:
+    def _from_disk(
+        self, graph: fx.Graph, signature: Signature, memory: Memory, asked: str, cached: bool | str
+    ) -> Split:
         """The derivative as another process found it, or else by differentiation."""
         kept = place(cached, lambda: f"derivative\n{asked}") if are_as_shipped() and is_torchs_own(graph) else None
         found = kept.read(fake_mode_of([ir.value(node) for node in ir.inputs(graph)])) if kept else None
         if found is not None:
             return found.with_captures()
-        made = self._differentiate(graph, signature)
+        made = self._differentiate(graph, signature, memory)
         if kept:
             kept.write(replace(made, captures=()))
         return made
 
-    def _differentiate(self, graph: fx.Graph, signature: Signature) -> Split:
+    def _differentiate(self, graph: fx.Graph, signature: Signature, memory: Memory) -> Split:
         self.differentiated += 1
-        return differentiate_graph(graph, signature)
+        return differentiate_graph(graph, signature, memory)
 
 
 DERIVATIVES = Derivatives()
 
 
-def differentiate_graph(graph: fx.Graph, signature: Signature) -> Split:
-    """A copy of `graph`, differentiated and cut into forward and backward."""
+def differentiate_graph(graph: fx.Graph, signature: Signature, memory: Memory = "fast") -> Split:
+    """A copy of `graph`, differentiated and cut into forward and backward, within `memory`."""
     graph = copy_graph(graph)
     wrt = [node for node, wanted in zip(ir.inputs(graph), signature.wrt, strict=True) if wanted]
-    return split(reverse(graph, wrt, signature.differentiable), signature.mutated)
+    return partition(reverse(graph, wrt, signature.differentiable), signature.mutated, memory)

@@ -20,7 +20,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir import text
 from tapeless.ir.custom import inlined
 from tapeless.runtime.signature import Mask, Signature
-from tapeless.runtime.variant import Backward, Variant, runnable
+from tapeless.runtime.variant import Backward, Variant, captured, runnable
 
 
 class NotServed(TapelessError):
@@ -66,10 +66,14 @@ class Fused:
         given = set(self.backward.gradient_inputs)
         return all(k in given for k, w in enumerate(wanted) if w)
 
-    def check(self, args: Sequence[Any], outs: Sequence[Any]) -> None:
+    def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        """What is kept for the backward."""
+        if not self._checked:
+            self._check(args, outs)
+        return captured(self.parts, args, outs)
+
+    def _check(self, args: Sequence[Any], outs: Sequence[Any]) -> None:
         """Nothing that is saved may share memory with what the caller can change: autograd would not notice."""
-        if self._checked:
-            return
         real = self.parts.real_outputs
         visible = {_memory(value) for value in (*args, *outs[:real])} - {None}
         if any(_memory(value) in visible for value in outs[real:]):

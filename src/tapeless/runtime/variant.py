@@ -66,6 +66,10 @@ class Variant:
         self.constant_outputs = self._constant_outputs()
         self.saves_numbers = not all(ir.is_tensor(node) for node in parts.captures)
 
+    def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        """What is kept for the backward."""
+        return captured(self.parts, args, outs)
+
     def _constant_outputs(self) -> list[int]:
         """Outputs that no gradient will ever reach."""
         real = self.parts.real_outputs
@@ -110,6 +114,13 @@ class Variant:
         """The variant that saves only what this mask needs; None if that is everything."""
         parts = trim(self.parts, mask)
         return None if parts is None else Variant(parts, self.signature, mask, self.backend)
+
+
+def captured(parts: Any, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+    """The inputs and outputs of a forward that `parts` says are kept for its backward."""
+    found = [args[i] for i in parts.captured_inputs]
+    found += [outs[i] for i in parts.captured_outputs]
+    return found
 
 
 def runnable(forward: fx.Graph) -> fx.Graph:

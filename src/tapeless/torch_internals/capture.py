@@ -16,7 +16,7 @@ from torch._functorch._aot_autograd import graph_capture, graph_capture_wrappers
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput
 from torch._guards import TracingContext
 
-from tapeless.torch_internals.running import autocast_enabled
+from tapeless.torch_internals.running import autocast_enabled, in_grad_mode
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 
@@ -94,6 +94,8 @@ class Convention:
     def wrap(self, function: Boxed) -> Boxed:
         """`function`, in the graph's convention, as a function in the program's convention."""
         meta, config = _hiding_untracked_writes(self.metadata), self.config
+        if self._is_plain(meta, config):
+            return in_grad_mode(function, self.differentiable)
         if self.differentiable:
             function = _hiding(function, self.hidden_outputs())
         function._boxed_call = True  # type: ignore[attr-defined]
@@ -103,9 +105,28 @@ class Convention:
         wrapped = wrapper.post_compile(function, config, runtime_metadata=meta)
         return runtime_wrappers.post_compile(self.wrappers, wrapped, config, runtime_metadata=meta)[0]
 
+    def _is_plain(self, meta: Any, config: Any) -> bool:
+        """Are graph and program called alike? Then the wrappers would take longer than a small program."""
+        special = (
+            meta.num_mutated_inp_runtime_indices,
+            meta.num_outputs_aliased,
+            meta.num_intermediate_bases,
+            meta.dynamic_outputs,
+            meta.grad_enabled_mutation is not None,
+            meta.tokens,
+            autocast_enabled(),
+            runtime_wrappers._should_disable_saved_tensors_hooks(),
+        )
+        wrapped = runtime_wrappers.post_compile(self.wrappers, _nothing, config, runtime_metadata=meta)[0]
+        return wrapped is _nothing and not any(special)
+
 
 def _convention(state: Any, capture: Any) -> Convention:
     return Convention(state.fw_metadata, state.aot_config, capture.wrappers, bool(state.needs_autograd))
+
+
+def _nothing(args: list[Any]) -> list[Any]:
+    return args
 
 
 def _hiding_untracked_writes(meta: Any) -> Any:

@@ -58,6 +58,29 @@ def _backward_of(parts: Split, loss: int) -> fx.Graph:
     return inlined(specialize(parts.backward, len(parts.cotangent_outputs), undefined))
 
 
+def returning_gradients(whole: Whole) -> Whole:
+    """The same without effects, for a backend that orders calls itself: the gradients are outputs behind the others."""
+    output = whole.graph.output_node()
+    output.args = ([*ir.outputs(whole.graph), *whole.gradients.values()],)
+    return whole
+
+
+def taking_gradients(whole: Whole) -> Whole:
+    """An empty graph with the inputs of `whole` and, behind them, its gradients: what an update is written into."""
+    graph = fx.Graph()
+    for node in ir.inputs(whole.graph):
+        _placeholder(graph, node.name, ir.value(node))
+    gradients = {i: _placeholder(graph, f"g_{g.name}", ir.value(g)) for i, g in whole.gradients.items()}
+    graph.output([])
+    return Whole(graph, gradients)
+
+
+def _placeholder(graph: fx.Graph, name: str, val: Any) -> fx.Node:
+    node = graph.placeholder(name)
+    ir.set_value(node, val)
+    return node
+
+
 @dataclass
 class Update:
     """What is done with the gradients."""
@@ -118,7 +141,7 @@ class Writer:
         found = {}
         for i, gradient in self.gradients.items():
             readers = [n for n in _readers(self.parameters[i]) if n.op != "output"]
-            found[i] = max([gradient, *readers], key=self._order.__getitem__)
+            found[i] = max([gradient, self._last_input, *readers], key=self._order.__getitem__)
         return found
 
     def _add_to_buffer(self, i: int, place: fx.Node) -> None:
@@ -189,8 +212,8 @@ class Writer:
     def _input(self, further: Further, name: str, val: Any) -> fx.Node:
         self.further.append(further)
         with self.graph.inserting_after(self._last_input):
-            node = self.graph.placeholder(name)
-        ir.set_value(node, val)
+            node = _placeholder(self.graph, name, val)
+        self._place = node if self._place is self._last_input else self._place
         self._last_input = node
         return node
 
