@@ -43,9 +43,13 @@ def _address(function: Callable) -> str:
 
 
 def _environment(cache: Path) -> dict[str, str]:
-    """One thread, so that other programs on the machine cost no time at barriers; where compilers keep their files."""
+    """One thread, so that other programs on the machine cost no time at barriers; where compilers keep their files.
+
+    Nothing is compiled in the background unless a variant asks for it.
+    """
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TAPELESS_CACHE_DIR": str(cache / "tapeless")}
-    return {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"} | dict(os.environ) | caches
+    steady = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "TAPELESS_BACKEND": "python"}
+    return steady | dict(os.environ) | caches
 
 
 def _run(command: list[str], environment: dict[str, str], limit: float) -> str:

@@ -81,7 +81,8 @@ def settling(name: str, label: str, seconds: float) -> dict[str, Any]:
 def settled(durations: list[float]) -> dict[str, float]:
     """When the last step that was slower than the final ones was over, and the longest step behind the first."""
     final = statistics.median(durations[-2 * WARM_UP :])
-    smooth = [statistics.median(durations[max(0, k - 2) : k + 3]) for k in range(len(durations))]
+    half = max(2, round(0.5 / final))  # what disturbs the machine for a moment is no change of speed
+    smooth = [statistics.median(durations[max(0, k - half) : k + half + 1]) for k in range(len(durations))]
     smooth[0] = durations[0]
     slow = max((k for k, duration in enumerate(smooth) if duration > NEAR_FINAL * final), default=0)
     return {

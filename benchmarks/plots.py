@@ -68,7 +68,7 @@ def _bars(
     if not values:
         return None
     names = list(workloads)
-    figure, axes = pyplot.subplots(figsize=(2 + 0.18 * len(names) * len(values), 4))
+    figure, axes = pyplot.subplots(figsize=(5 + 0.12 * len(names) * len(values), 4))
     width = 0.85 / len(values)
     for k, (label, found) in enumerate(values.items()):
         places = [names.index(name) + (k - (len(values) - 1) / 2) * width for name in found]
@@ -103,7 +103,7 @@ def _lines(workloads: dict[str, Variants], path: Path) -> Path | None:
     values = _values({name: workloads[name] for name in DEPTHS if name in workloads}, _first, _is_step)
     if not values:
         return None
-    figure, axes = pyplot.subplots(figsize=(6, 4))
+    figure, axes = pyplot.subplots(figsize=(8, 4))
     for label, found in values.items():
         axes.plot([DEPTHS[name] for name in found], list(found.values()), marker="o", label=label)
     axes.set_xlabel("layers")
@@ -115,7 +115,7 @@ def _lines(workloads: dict[str, Variants], path: Path) -> Path | None:
 def _saved(figure: Any, axes: Any, path: Path) -> Path:
     from matplotlib import pyplot
 
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1))
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

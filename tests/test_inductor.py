@@ -74,3 +74,18 @@ def test_a_failing_compiler_leaves_generated_python(monkeypatch):
         call(x)  # said once
 
     torch.testing.assert_close(x.grad, expected)
+
+
+def test_gradient_inside_a_function_that_breaks_there():
+    """The backward runs while Dynamo watches: Inductor's code is none of its business."""
+
+    def f(x, w):
+        y = torch.tanh(x @ w)
+        (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        return (slope @ w).square().sum() + y.sum()
+
+    call = torch.compile(f, backend="tapeless", options={"backend": "inductor"})
+    w = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    found = [torch.autograd.grad(function(x, w), (x, w)) for function in (f, call, call)]
+    torch.testing.assert_close(found[1:], [found[0]] * 2)

@@ -123,6 +123,22 @@ def test_convention_wrap_restores_views_and_mutation():
     assert [1, 1, 1] == y.tolist()
 
 
+def test_convention_wrap_runs_the_first_call_outside_of_torchs_mode():
+    """In which `linalg.pinv` of a complex matrix is wrong."""
+    A = torch.tensor([[1 + 1j, 2], [0, 3 - 1j]])
+    seen = []
+
+    def run(args):
+        seen.append(torch.utils._python_dispatch._get_current_dispatch_mode())
+        return [torch.linalg.pinv(args[0])]
+
+    _, convention = captured(lambda x: torch.linalg.pinv(x), A)
+    (out,) = convention.wrap(run)([A])
+
+    assert [None] == seen
+    torch.testing.assert_close(torch.linalg.pinv(A), out)
+
+
 def test_argument_of_is_none_for_a_synthetic_base():
     def overlapping(x, y):
         x.add_(1)
@@ -464,6 +480,55 @@ def test_in_forward_mode():
     assert (False, True, False) == (before, during, torch_internals.in_forward_mode())
 
 
+def test_in_fx_trace():
+    seen = []
+    torch.fx.experimental.proxy_tensor.make_fx(lambda x: seen.append(torch_internals.in_fx_trace()) or x)(torch.ones(2))
+
+    assert [True, False] == [*seen, torch_internals.in_fx_trace()]
+
+
+class Squared(torch_internals.SingleLevelFunction):
+    """x² and 3x: a gradient that shows where it comes from."""
+
+    @staticmethod
+    def forward(ctx, layer, x):
+        (plain,) = layer.without([x])
+        with layer.below():
+            y = plain * plain
+        ctx.save_for_backward(x)
+        return layer.within([y])[0]
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, 3 * g * torch_internals.without_dead_wrappers(ctx.saved_tensors)[0]
+
+
+def test_layers():
+    seen = []
+
+    def look(x):
+        layer = torch_internals.innermost_layer()
+        assert layer is not None and torch_internals.is_wrapped(x)
+        seen.append((layer.is_batch, layer.is_reverse))
+        if not layer.is_batch:
+            return layer.apply(Squared, layer, x).sum()
+        whole, dim = layer.whole(x)
+        assert (layer.batch_size(), layer.whole(torch.ones(2))[1]) == (whole.shape[dim], None)
+        with layer.below():
+            inner = torch_internals.innermost_layer()
+            y = whole * whole if inner is None else inner.apply(Squared, inner, whole)
+        return layer.one(y)
+
+    x = torch.arange(3.0)
+
+    torch.testing.assert_close(torch.func.grad(look)(x), 3 * x)
+    torch.testing.assert_close(torch.func.grad(lambda x: torch.func.grad(look)(x).sum())(x), torch.full((3,), 3.0))
+    torch.testing.assert_close(torch.func.vmap(look)(x), x * x)
+    torch.testing.assert_close(torch.func.grad(lambda x: torch.func.vmap(look)(x).sum())(x), 3 * x)
+    assert seen == [(False, True), (False, True), (True, False), (True, False)]
+    assert torch_internals.innermost_layer() is None and not torch_internals.is_wrapped(x)
+
+
 def test_in_functorch_and_outside_functorch():
     seen = []
 
@@ -571,6 +636,12 @@ def test_ignoring_fresh_symbols_forgets_them():
         fake[fake > 0]
 
     assert [] == mode.shape_env.pending_fresh_unbacked_symbols
+
+
+def test_has_kernel():
+    assert torch_internals.has_kernel(aten.cumsum.default, "CPU")
+    assert torch_internals.has_kernel(aten.matmul.default, "CompositeImplicitAutograd")
+    assert not torch_internals.has_kernel(aten.cumsum.default, "CompositeImplicitAutograd")
 
 
 def test_custom_op_without_derivative():

@@ -228,6 +228,49 @@ def test_gradients_are_laid_out_as_their_parameters(backend):
     assert_equal_states((eager, theirs), (ours, mine))
 
 
+class Factors(nn.Module):
+    """Parameters that are each other's gradients, and parameters whose gradients are one and the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Parameter(torch.randn(3, 3)) for _ in range(4))
+
+    def forward(self, x):
+        return ((self.a * self.b.t()) + self.c + self.d).sum() + 0 * x.sum()
+
+
+@pytest.mark.parametrize("backend", ["python", "inductor"])
+@pytest.mark.parametrize("name", ["sgd with momentum", "an optimizer that steps itself"])
+def test_gradients_that_share_memory(name, backend):
+    torch.manual_seed(0)
+    eager = Factors().double()
+    ours, x = copy.deepcopy(eager), torch.ones(2, dtype=torch.float64)
+    theirs, mine = (OPTIMIZERS[name](model.parameters()) for model in (eager, ours))
+    step = tapeless.train_step(ours, None, mine, clip_norm=0.5, backend=backend)
+    for _ in range(3):
+        theirs.zero_grad()
+        eager(x).backward()
+        nn.utils.clip_grad_norm_(eager.parameters(), 0.5)
+        theirs.step()
+        step(x)
+
+    assert_equal_states((eager, theirs), (ours, mine))
+
+
+@pytest.mark.parametrize("backend", ["python", "inductor"])
+def test_parameters_that_are_each_others_gradients(backend):
+    torch.manual_seed(0)
+    eager = Factors().double()
+    ours, x = copy.deepcopy(eager), torch.ones(2, dtype=torch.float64)
+    theirs, mine = (optim.SGD(model.parameters(), 0.5) for model in (eager, ours))
+    step = tapeless.train_step(ours, None, mine, backend=backend)
+    for _ in range(3):
+        step(x)
+        eager_step(eager, theirs, x, None, lambda model, x, _: model(x))
+
+    assert_equal_states((eager, theirs), (ours, mine))
+
+
 @pytest.mark.parametrize("backend", ["python", "inductor"])
 def test_a_head_that_the_loss_does_not_read_is_not_computed(backend):
     model = net()

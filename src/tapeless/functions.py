@@ -207,7 +207,7 @@ def _caller_of(function: Any) -> Callable[..., Any]:
 def trace(function: Callable[..., Any], args: Any) -> tuple[Traced, list[torch.Tensor]]:
     """`function` at `args`, a pair (positional, keywords), and the tensors that it reads beside them, as of now."""
     leaves, spec = tree_flatten(args)
-    examples = [_example(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    examples = [example(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     with torch.enable_grad(), torch_internals.outside_functorch():
         out = _caller_of(function)(function, *tree_unflatten(examples, spec))
     results, out_spec = tree_flatten(out)
@@ -222,7 +222,7 @@ def trace(function: Callable[..., Any], args: Any) -> tuple[Traced, list[torch.T
     return traced, lived
 
 
-def _example(leaf: torch.Tensor) -> torch.Tensor:
+def example(leaf: torch.Tensor) -> torch.Tensor:
     """A tensor of the same type, to trace with: contiguous, a leaf, requiring a gradient where it can."""
     if not torch_internals.in_functorch() and not torch_internals.in_forward_mode():
         return leaf.detach().contiguous().requires_grad_(ir.is_differentiable_type(leaf))

@@ -89,7 +89,7 @@ def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any
         return runnable_program(graph, asked, options)
 
     def call(args: list[Any]) -> list[Any]:
-        if not torch_internals.in_forward_mode():
+        if not args or not torch_internals.in_forward_mode():
             return run(args)
         with torch.set_grad_enabled(recording):  # a tangent may require a gradient where no input does
             return pushing_forward()(args)

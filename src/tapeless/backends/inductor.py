@@ -66,10 +66,14 @@ class Compiled:
 
 
 def without_gradients(compiled: Callable[[list[Any]], Any]) -> Boxed:
-    """Kernels that write into given memory run outside grad mode only."""
+    """Kernels that write into given memory run outside grad mode only, and unseen by Dynamo.
+
+    It would trace their code where a graph breaks at `torch.autograd.grad`, which runs a backward in a compiled frame.
+    """
+    unseen: Any = torch.compiler.disable(compiled)
 
     def run(args: list[Any]) -> list[Any]:
         with torch.no_grad():
-            return list(compiled(args))
+            return list(unseen(args))
 
     return run

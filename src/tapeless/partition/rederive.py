@@ -2,6 +2,7 @@
 
 - A view: it keeps its whole storage alive, so saving its base is never dearer.
 - What the user put under `checkpoint`.
+- A size made of other sizes: those are saved, and of second order the backward may make other sizes of them.
 - A copy or a mask at least twice as large as what it is made of: a repeated key, a causal mask, a number widened. It is
   written faster than a larger value is read back, and nobody pays for keeping it.
 
@@ -22,6 +23,7 @@ from tapeless import torch_internals
 from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
 from tapeless.ir.cost import likely_bytes
+from tapeless.ir.symbols import Symbolic
 from tapeless.rules.registry import named_arguments
 
 aten = torch.ops.aten
@@ -59,8 +61,8 @@ def rederived(joint: Joint) -> set[fx.Node]:
         if node.op == "placeholder":
             continue
         below = sum(sources[a] for a in node.all_input_nodes)
-        grown = ir.again(node) is None and _moves(node, joint) and GROWTH * below <= size
-        if is_free(node) or ir.again(node) or grown:
+        grown = ir.again(node) is None and _moves(node, joint) and 0 < size >= GROWTH * below
+        if is_free(node) or _is_arithmetic(node) or ir.again(node) or grown:
             found.add(node)
             sources[node] = below
     return found
@@ -71,6 +73,17 @@ def is_free(node: fx.Node) -> bool:
     if node.op != "call_function":
         return node.op == "get_attr"
     return _is_checkpointed(node) or is_view(node)
+
+
+def _is_arithmetic(node: fx.Node) -> bool:
+    """Is it a number made of numbers alone?"""
+    return _is_number(node) and bool(node.all_input_nodes) and all(_is_number(a) for a in node.all_input_nodes)
+
+
+def _is_number(node: fx.Node) -> bool:
+    """A size, or a step on the way to one, whose value nobody wrote down."""
+    val = ir.value(node)
+    return isinstance(val, Symbolic) or (val is None and bool(node.args) and all(map(_is_number, node.all_input_nodes)))
 
 
 def is_view(node: fx.Node) -> bool:

@@ -32,7 +32,7 @@ def power_to_root(x: Tensor, site: Site) -> Any:
     """x^½ = √x, x^−½ = 1/√x, x⁻¹ = 1/x. Their derivatives read the result, which is there anyway."""
     if not _is_real(x):
         return None
-    exponent = float(site.node.args[1])
+    exponent: Any = site.node.args[1]
     return x.sqrt() if exponent == 0.5 else x.rsqrt() if exponent == -0.5 else x.reciprocal()
 
 

@@ -74,9 +74,10 @@ LINEAR = (
 def transpose_into_linear(x: Tensor, weight: Tensor, out: Tensor, site: Site) -> Any:
     """(x Wᵀ + b)ᵀ = W xᵀ + b per member: what is copied into the other order is made in it."""
     _, turn, view, product, *_ = site.through
+    shared: Any = site.through[-1].args[0]
     if x.dim() != 3 or not _swaps_matrices(turn) or ir.value(view).shape[:2] != x.shape[:2]:
         return None
-    if site.trains(site.through[-1].args[0]) or not out.is_contiguous():
+    if site.trains(shared) or not out.is_contiguous():
         return None  # the gradient of the weight would be made per member and summed
     bias = site.value(product.args[0]) if operator_name(product) == "addmm" else None
     many = weight.expand(x.shape[0], *weight.shape)

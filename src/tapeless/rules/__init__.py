@@ -16,6 +16,7 @@ from tapeless.rules import nondifferentiable as _nondifferentiable
 from tapeless.rules import normalize as _normalize
 from tapeless.rules import pointwise as _pointwise
 from tapeless.rules import pooling as _pooling
+from tapeless.rules import quantize as _quantize
 from tapeless.rules import random as _random
 from tapeless.rules import reduce as _reduce
 from tapeless.rules import resize as _resize
@@ -54,6 +55,7 @@ FAMILIES = (
     _normalize,
     _pointwise,
     _pooling,
+    _quantize,
     _random,
     _reduce,
     _resize,

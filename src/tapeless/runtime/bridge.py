@@ -20,8 +20,9 @@ from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate
 from tapeless.runtime.fused import Fused, NotServed
+from tapeless.runtime.noughts import arrived
 from tapeless.runtime.program import Program
-from tapeless.runtime.signature import Mask
+from tapeless.runtime.signature import ZERO, Mask
 from tapeless.runtime.variant import Variant
 
 # What `Bridge.apply` takes before the program's own arguments, and its backward has no gradients for.
@@ -75,21 +76,23 @@ def _random_numbers_of(state: torch.Tensor | None) -> Iterator[None]:
 
 
 def run(program: Program, args: list[Any]) -> list[Any]:
-    """Run a program under autograd."""
+    """Run a program under autograd; the list is used up."""
     if torch_internals.in_forward_mode():
         return apply(program, program.whole, args)
     variant = program.choose(args)
     if not isinstance(variant, Fused):
         return apply(program, variant, args)
     try:
-        return apply(program, variant, args)
+        return apply(program, variant, list(args))
     except (NotServed, AssertionError):  # the latter of strides that Inductor's code does not know
         program.give_up_compiling()
         return apply(program, program.whole, args)
 
 
 def apply(program: Program, variant: Variant | Fused, args: list[Any]) -> list[Any]:
-    outs = list(_applied(program, args)(program, variant, program.probe, *args))
+    call = _applied(program, args)
+    args[:0] = (program, variant, program.probe)  # in place: a thousand arguments are copied often enough
+    outs = list(call(*args))
     del outs[variant.parts.real_outputs :]
     for i in program.signature.hidden:
         outs[i] = outs[i].tensor
@@ -108,10 +111,20 @@ def _applied(program: Program, args: list[Any]) -> Any:
 def _tangents_alone(outs: list[Any], variant: Variant | Fused) -> list[Any]:
     """Outputs that require no gradient may carry a tangent; autograd gave them a history for its sake."""
     for i in variant.constant_outputs:
-        if i < len(outs) and isinstance(outs[i], torch.Tensor):
+        if i < len(outs) and isinstance(outs[i], torch.Tensor) and outs[i].requires_grad:
             primal, tangent = forward_ad.unpack_dual(outs[i])
-            outs[i] = primal.detach() if tangent is None else forward_ad.make_dual(primal.detach(), tangent)
+            alone = _without_history(outs[i], primal)
+            outs[i] = alone if tangent is None else forward_ad.make_dual(alone, tangent)
     return outs
+
+
+def _without_history(out: torch.Tensor, primal: torch.Tensor) -> torch.Tensor:
+    """The tangent of a view must be known to be a view, which `detach` would forget: one more is taken of its base."""
+    base = out._base
+    plain = base is not None and not base.requires_grad and (base.dtype, base.is_conj()) == (out.dtype, out.is_conj())
+    if base is None or not plain:
+        return primal.detach()
+    return base.as_strided(out.shape, out.stride(), out.storage_offset())
 
 
 class Bridge(torch.autograd.Function):
@@ -140,11 +153,13 @@ class Bridge(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
         program, variant = ctx.program, ctx.variant
-        mask = tuple([g is not None for g in cotangents])
+        mask = arrived(cotangents, variant.parts.real_outputs)
         wanted = _wanted(ctx)
         recording = torch.is_grad_enabled() or torch_internals.in_forward_mode()
         if not variant.serves(mask, wanted, recording):
             return None, None, None, *_unexpected(ctx, cotangents, wanted)
+        if ZERO in mask:
+            cotangents = tuple(None if m == ZERO else g for m, g in zip(mask, cotangents, strict=True))
         program.profile.record(mask[: variant.parts.real_outputs])
         if recording:
             return None, None, None, *_differentiable(ctx, mask, wanted, cotangents)

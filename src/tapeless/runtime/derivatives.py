@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from torch import fx
 
@@ -42,26 +44,26 @@ class Derivatives:
     reused: int = 0
 
     def of(self, graph: fx.Graph, signature: Signature, memory: Memory = "fast", cached: bool | str = True) -> Split:
-        """The derivative of `graph` by `signature.wrt`, within `memory`; `cached` is the option `cache`."""
+        """The derivative of `graph` by `signature.wrt`; `memory` and `cached` are the options of that name."""
         try:
-            described = f"{content(graph)}\n{memory!r}"
+            described = content(graph)
         except Indescribable:
-            described = None
-        if (
-            memory != "fast"
-        ):  # what is saved is chosen for what is asked, no more; a bound that is missed is told each time
-            return self._find(graph, signature, memory, described, cached=False)
-        try:
-            return restrict(self._find(graph, signature.with_parameters(), memory, described, cached), signature.wrt)
-        except TapelessError:  # a frozen parameter stands where no rule reaches
-            return self._find(graph, signature, memory, described, cached)
+            find = partial(self._differentiate, graph, memory=memory)
+        else:
+            kept = cached if memory == "fast" else False  # a bound that cannot be kept is told in each process
+            find = partial(self._find, graph, memory=memory, described=described, cached=kept)
+        # Under a bound, what is saved is chosen for what is asked, no more.
+        return self._by_parameters(signature, find) if memory == "fast" else find(signature)
 
-    def _find(
-        self, graph: fx.Graph, signature: Signature, memory: Memory, described: str | None, cached: bool | str
-    ) -> Split:
-        if described is None:
-            return self._differentiate(graph, signature, memory)
-        asked = f"{described}\n{signature}"
+    def _by_parameters(self, signature: Signature, find: Callable[[Signature], Split]) -> Split:
+        """The derivative by everything that may be thawed one day, as far as it is asked for now."""
+        try:
+            return restrict(find(signature.with_parameters()), signature.wrt)
+        except TapelessError:
+            return find(signature)  # a frozen parameter stands where no rule reaches
+
+    def _find(self, graph: fx.Graph, signature: Signature, memory: Memory, described: str, cached: bool | str) -> Split:
+        asked = f"{described}\n{signature}\n{memory!r}"
         key = hashlib.sha256(f"{asked}{changes()}".encode()).hexdigest()
         with self.lock:
             if key in self.known:

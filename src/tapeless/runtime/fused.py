@@ -53,6 +53,7 @@ class Fused:
         self.saves_numbers = bool(self.sizes)
         self._holds = torch_internals.holds(answer.guards)
         self._checked = False
+        self._wanted: Mask | None = None  # gradients that were found to be among those it gives
 
     def takes(self, args: Sequence[Any]) -> bool:
         """Was it compiled for sizes like these?"""
@@ -63,8 +64,12 @@ class Fused:
         real = self.parts.real_outputs
         if recording or mask[:real] != self.mask or any(mask[real:]):
             return False
-        given = set(self.backward.gradient_inputs)
-        return all(k in given for k, w in enumerate(wanted) if w)
+        if wanted != self._wanted:
+            given = set(self.backward.gradient_inputs)
+            if not all(k in given for k, w in enumerate(wanted) if w):
+                return False
+            self._wanted = wanted
+        return True
 
     def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         """What is kept for the backward."""

@@ -109,6 +109,7 @@ class Program:
         self._trimmed: Recent[Variant | None] = Recent(variants)
         self._backwards: Recent[Backward] = Recent(4 * variants)
         self._latest_backward: tuple[Any, Backward | None] = (None, None)
+        self._latest_choice: tuple[Mask | None, Variant | Fused | None] = (None, None)  # where it is final
         self._tangents: Recent[Program] = Recent(4 * variants)
         self._derivatives: Recent[tuple[Backward, Program | None]] = Recent(4 * variants)
         self._contests: Recent[Contest] | None = Recent(variants) if self.options.in_background else None
@@ -138,10 +139,15 @@ class Program:
         mask, profile = self.profile.mask, self.profile
         if mask is None or profile.streak < profile.patience or self._overwrites_history:
             return self.whole
+        latest, chosen = self._latest_choice
+        if mask is latest and chosen is not None:
+            return chosen
         plain = self.whole if all(mask) else self._trimmed.find(mask, lambda: self.whole.trimmed(mask)) or self.whole
         if self._contests is None:
+            self._latest_choice = (mask, plain)
             return plain
         contest = self._contests.find(mask, lambda: Contest(plain, mask))
+        self._latest_choice = (mask, contest.winner)
         return contest.winner or contest.choose(args)
 
     @property
@@ -152,6 +158,7 @@ class Program:
     def give_up_compiling(self) -> None:
         """The program is used in ways that compiled code does not serve."""
         self._contests = None
+        self._latest_choice = (None, None)
 
     def backward(self, variant: Variant | Fused, mask: Mask, wanted: Mask) -> Backward:
         """The backward for this mask; where specialising would take long, the generic one until the mask recurs."""
@@ -214,7 +221,8 @@ class Program:
                 return backward, None
             wrt = tuple(requires_grad[i] for i in backward.arguments)
             flags = tuple(ir.is_tensor(output) for output in ir.outputs(backward.graph))
-            return backward, Program(backward.graph, Signature(wrt, flags), self.options)
+            temporaries = tuple(k for k, i in enumerate(backward.arguments) if variant.is_temporary(i))
+            return backward, Program(backward.graph, Signature(wrt, flags, temporaries=temporaries), self.options)
 
         return self._derivatives.find((variant, mask, wanted, requires_grad), build)
 

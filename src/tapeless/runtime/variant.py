@@ -19,7 +19,8 @@ from tapeless.ir.narrow import narrow
 from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
 from tapeless.runtime.derivatives import differentiate_graph
-from tapeless.runtime.signature import Mask, Signature
+from tapeless.runtime.noughts import is_filled_zero, nought
+from tapeless.runtime.signature import ZERO, Mask, Signature
 from tapeless.specialize.lower import lower_grad_of
 from tapeless.specialize.rewrite import specialize
 
@@ -35,6 +36,7 @@ class Backward:
     gradient_inputs: tuple[int, ...]  # for each result, the input it is the gradient of
     inputs: int
     backend: str = "python"
+    noughts: tuple[tuple[int, torch.Tensor], ...] = ()  # inputs whose gradients are sent as noughts, and their types
 
     @cached_property
     def run(self) -> Boxed:
@@ -45,9 +47,11 @@ class Backward:
 
     def spread(self, found: Sequence[Any]) -> list[Any]:
         """What autograd expects: a gradient or None for each input."""
-        gradients = [None] * self.inputs
+        gradients: list[Any] = [None] * self.inputs
         for i, gradient in zip(self.gradient_inputs, found, strict=True):
             gradients[i] = gradient
+        for i, like in self.noughts:
+            gradients[i] = nought(like)
         return gradients
 
 
@@ -76,6 +80,13 @@ class Variant:
         active = (*self.signature.differentiable, *self.parts.active_outputs[real:])
         return [i for i, a in enumerate(active) if not a and i not in self.signature.hidden]
 
+    def is_temporary(self, argument: int) -> bool:
+        """Is this argument of a backward (see `Backward`) a value that is saved for the backward alone?"""
+        if argument < self.outputs:
+            return False
+        kind, index = self.parts.capture_keys[argument - self.outputs]
+        return kind == "output" and index >= self.parts.real_outputs
+
     @cached_property
     def full(self) -> Split:
         """The derivative of the forward with everything it returns, temporaries included."""
@@ -92,8 +103,10 @@ class Variant:
         """The backward for cotangents defined as in `mask` (per forward output), giving the gradients `wanted`."""
         parts = self.parts if not any(mask[self.parts.real_outputs :]) else self.full
         undefined = [k for k, i in enumerate(parts.cotangent_outputs) if not mask[i]]
+        zero = [k for k, i in enumerate(parts.cotangent_outputs) if mask[i] == ZERO]
         unwanted = [] if wanted is None else [k for k, i in enumerate(parts.gradient_inputs) if not wanted[i]]
-        return self._backward(parts, specialize(parts.backward, len(parts.cotangent_outputs), undefined, unwanted))
+        graph = specialize(parts.backward, len(parts.cotangent_outputs), undefined, unwanted, zero)
+        return self._backward(parts, graph)
 
     @cached_property
     def generic(self) -> Backward | None:
@@ -105,10 +118,23 @@ class Variant:
 
     def _backward(self, parts: Split, graph: fx.Graph) -> Backward:
         saved = {key: self.outputs + k for k, key in enumerate(self.parts.capture_keys)}
-        positions = [*parts.cotangent_outputs, *(saved[key] for key in parts.capture_keys)]
-        kept = prune_inputs(graph)
-        arguments = tuple(positions[k] for k in kept)
-        return Backward(graph, arguments, parts.gradient_inputs, len(self.signature.wrt), self.backend)
+        noughts = self._take_noughts(parts, graph)
+        keys = [*parts.cotangent_outputs, *parts.capture_keys]
+        kept = [keys[k] for k in prune_inputs(graph)]  # of `full`, what only undefined cotangents need is not saved
+        arguments = tuple(key if isinstance(key, int) else saved[key] for key in kept)
+        return Backward(graph, arguments, parts.gradient_inputs, len(self.signature.wrt), self.backend, noughts)
+
+    def _take_noughts(self, parts: Split, graph: fx.Graph) -> tuple[tuple[int, torch.Tensor], ...]:
+        """Gradients of another program's temporaries that are zero: the graph need not make tensors of them."""
+        results = ir.outputs(graph)
+        found = {
+            k: (i, ir.value(results[k]))
+            for k, i in enumerate(parts.gradient_inputs)
+            if i in self.signature.temporaries and is_filled_zero(results[k])
+        }
+        graph.output_node().args = ([None if k in found else result for k, result in enumerate(results)],)
+        graph.eliminate_dead_code()
+        return tuple(found.values())
 
     def trimmed(self, mask: Mask) -> Variant | None:
         """The variant that saves only what this mask needs; None if that is everything."""

@@ -15,6 +15,7 @@ from torch._functorch import aot_autograd
 from torch._functorch._aot_autograd import graph_capture, graph_capture_wrappers, graph_compile, runtime_wrappers
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput
 from torch._guards import TracingContext
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
 from tapeless.torch_internals.running import autocast_enabled, in_grad_mode
 
@@ -33,6 +34,7 @@ class Convention:
     config: Any  # `AOTConfig`
     wrappers: Any
     differentiable: bool  # does anything that the program returns or mutates require a gradient?
+    custom: bool  # does it call operators of the user's?
 
     def output_requires_grad(self) -> list[bool]:
         """Per graph output (mutated inputs, outputs, bases of aliased outputs): does eager's require a gradient?"""
@@ -98,6 +100,8 @@ class Convention:
             return in_grad_mode(function, self.differentiable)
         if self.differentiable:
             function = _hiding(function, self.hidden_outputs())
+        if not self.custom:
+            function = _unobserved(function)
         function._boxed_call = True  # type: ignore[attr-defined]
         wrapper = runtime_wrappers.RuntimeWrapper(
             indices_of_inps_to_detach=[], trace_joint=self.differentiable, disable_amp=autocast_enabled()
@@ -122,11 +126,34 @@ class Convention:
 
 
 def _convention(state: Any, capture: Any) -> Convention:
-    return Convention(state.fw_metadata, state.aot_config, capture.wrappers, bool(state.needs_autograd))
+    custom = _calls_custom_operators(capture.graph_module.graph)
+    return Convention(state.fw_metadata, state.aot_config, capture.wrappers, bool(state.needs_autograd), custom)
 
 
 def _nothing(args: list[Any]) -> list[Any]:
     return args
+
+
+def _calls_custom_operators(graph: fx.Graph) -> bool:
+    """Is there an operator of the user's, whose aliases torch wants to look at?"""
+    ops = [node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    return any(op.namespace not in ("aten", "prims") for op in ops)
+
+
+def _unobserved(function: Boxed) -> Boxed:
+    """`function` outside of the mode in which the wrappers run a first call, in search of custom operators.
+
+    Under a mode, kernels that conjugate without computing are wrong: `linalg.pinv` of a complex matrix. Relies on the
+    mode's being `_AnalyzeCustomOpInputOutputMode`, innermost when the graph is called.
+    """
+
+    def boxed(args: list[Any]) -> Sequence[Any]:
+        if not isinstance(_get_current_dispatch_mode(), runtime_wrappers._AnalyzeCustomOpInputOutputMode):
+            return function(args)
+        with _pop_mode_temporarily():
+            return function(args)
+
+    return boxed
 
 
 def _hiding_untracked_writes(meta: Any) -> Any:

@@ -9,11 +9,17 @@ from typing import Any
 import torch
 from torch._functorch import pyfunctorch
 from torch.autograd import forward_ad
+from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 
 def in_forward_mode() -> bool:
     """Is a `torch.autograd.forward_ad.dual_level` active?"""
     return forward_ad._current_level >= 0
+
+
+def in_fx_trace() -> bool:
+    """Is a function being traced by `torch.fx`, as `torch.func.linearize` does? Dynamo refuses to work inside."""
+    return is_fx_symbolic_tracing()
 
 
 def in_functorch() -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import fx
 
 from tapeless.backends.python import Code
@@ -64,11 +65,12 @@ def _in_two(whole: Whole, update: Update, backend: str) -> Program:
     further, returned = _written(after, update)
     after.graph.output_node().args = ([after.gradients[i] for i in returned],)
     kept = prune_inputs(after.graph)
-    compute = compile_graph(returning_gradients(whole).graph, "train_step", backend)
+    loss = ir.value(whole.seed)
+    compute = compile_graph(returning_gradients(whole), "train_step", backend)
     apply = Code(after.graph, "update")
 
     def run(args: list[Any], others: list[Any]) -> list[Any]:
-        found = compute(list(args))
+        found = compute([*args, _one(loss)])
         values = [*args, *found[results:], *others]
         del found[results:]
         chosen = [values[i] for i in kept]
@@ -76,6 +78,11 @@ def _in_two(whole: Whole, update: Update, backend: str) -> Program:
         return [*found, *apply.run(chosen)]
 
     return Program(run, {"train_step": whole.graph, "update": after.graph}, further, results, returned)
+
+
+def _one(val: torch.Tensor) -> torch.Tensor:
+    """The gradient of a loss of this type, which holds one number."""
+    return torch.ones([1] * val.dim(), dtype=val.dtype, device=val.device)
 
 
 def _written(whole: Whole, update: Update) -> tuple[list[Further], list[int]]:

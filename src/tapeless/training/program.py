@@ -30,6 +30,7 @@ class Whole:
 
     graph: fx.Graph
     gradients: dict[int, fx.Node]  # by input
+    seed: fx.Node  # the gradient of the loss
 
 
 def join(parts: Split, loss: int) -> Whole:
@@ -50,7 +51,7 @@ def join(parts: Split, loss: int) -> Whole:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     found = zip(parts.gradient_inputs, ir.outputs(backward), strict=True)
     graph.output(results[: parts.real_outputs])
-    return Whole(graph, {i: copies[gradient] for i, gradient in found if gradient is not None})
+    return Whole(graph, {i: copies[gradient] for i, gradient in found if gradient is not None}, seed)
 
 
 def _backward_of(parts: Split, loss: int) -> fx.Graph:
@@ -58,11 +59,20 @@ def _backward_of(parts: Split, loss: int) -> fx.Graph:
     return inlined(specialize(parts.backward, len(parts.cotangent_outputs), undefined))
 
 
-def returning_gradients(whole: Whole) -> Whole:
-    """The same without effects, for a backend that orders calls itself: the gradients are outputs behind the others."""
-    output = whole.graph.output_node()
-    output.args = ([*ir.outputs(whole.graph), *whole.gradients.values()],)
-    return whole
+def returning_gradients(whole: Whole) -> fx.Graph:
+    """The same without effects, for a backend that orders calls itself: gradients are outputs behind the others.
+
+    The gradient of the loss is an input behind the others. A compiler that knew it to be 1 might return a parameter for
+    the gradient of its factor, and the update would change it before it is read.
+    """
+    graph, seed = whole.graph, whole.seed
+    with graph.inserting_after(ir.inputs(graph)[-1]):
+        given = _placeholder(graph, f"given_{seed.name}", ir.value(seed))
+    seed.replace_all_uses_with(given)
+    graph.erase_node(seed)
+    gradients = [given if gradient is seed else gradient for gradient in whole.gradients.values()]
+    graph.output_node().args = ([*ir.outputs(graph), *gradients],)
+    return graph
 
 
 def taking_gradients(whole: Whole) -> Whole:
@@ -72,7 +82,7 @@ def taking_gradients(whole: Whole) -> Whole:
         _placeholder(graph, node.name, ir.value(node))
     gradients = {i: _placeholder(graph, f"g_{g.name}", ir.value(g)) for i, g in whole.gradients.items()}
     graph.output([])
-    return Whole(graph, gradients)
+    return Whole(graph, gradients, whole.seed)
 
 
 def _placeholder(graph: fx.Graph, name: str, val: Any) -> fx.Node:

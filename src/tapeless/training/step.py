@@ -42,7 +42,8 @@ def train_step(
     part of the program; any other optimizer makes its step itself. Parameters end with `grad` None.
 
     `clip_norm` bounds the norm of all gradients together; with `accumulate=k` every k-th call updates, by the sum of
-    the gradients of k calls. `options` are those of `compile`; `memory` bounds what forward and backward need.
+    the gradients of k calls. `options` are those of `compile`: `backend` chooses what runs forward and backward,
+    `memory` bounds what they need.
     """
     if accumulate < 1:
         raise BadOption(f"accumulate={accumulate}: a whole number of calls, at least 1")
@@ -173,13 +174,25 @@ class TrainStep:
         return self._sums[parameter]
 
     def _let_optimizer_step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-        for parameter, gradient in zip(parameters, gradients, strict=True):
+        for parameter, gradient in zip(parameters, _apart(gradients), strict=True):
             parameter.grad = gradient
         if self.clip is not None:
             nn.utils.clip_grad_norm_(parameters, self.clip)
         self.optimizer.step()
         for parameter in parameters:
             parameter.grad = None
+
+
+def _apart(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients that may be changed one by one: some are the same tensor, or one number seen as many."""
+    seen: set[int] = set()
+    found = []
+    for gradient in gradients:
+        memory = gradient.untyped_storage()
+        shared = memory.data_ptr() in seen or memory.nbytes() != gradient.numel() * gradient.element_size()
+        seen.add(memory.data_ptr())
+        found.append(gradient.clone(memory_format=torch.contiguous_format) if shared else gradient)
+    return found
 
 
 def _loss_output(captured: Captured) -> int:
