@@ -59,8 +59,10 @@ def place(option: bool | str, describe: Callable[[], str | None]) -> Place | Non
 def versions() -> str:
     """Of Python, of torch, and of Tapeless by its source: another one of any of them is another compiler."""
     root = Path(__file__).parent.parent
-    source = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    source, files = hashlib.sha256(), sorted(root.rglob("*.py"))
+    if not files:
+        raise Indescribable("installed without its source")
+    for path in files:
         source.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
     parts = (platform.python_version(), torch.__version__, torch.version.git_version, platform.machine())
     return " ".join((*map(str, parts), source.hexdigest()))

@@ -30,9 +30,9 @@ def default_directory() -> Path | None:
     """`$TAPELESS_CACHE_DIR` (none if that is empty), else `tapeless` in the user's directory for caches."""
     chosen = os.environ.get("TAPELESS_CACHE_DIR")
     if chosen is not None:
-        return Path(chosen).expanduser() if chosen else None
-    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return Path(home, "tapeless")
+        return Path(os.path.expanduser(chosen)) if chosen else None
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home, "tapeless") if os.path.isabs(home) else None  # a user without a home has none
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Store:
     @classmethod
     def of(cls, option: bool | str) -> Store | None:
         """The store that the option `cache` names, if it names one."""
-        directory = default_directory() if option is True else Path(option).expanduser() if option else None
+        directory = default_directory() if option is True else Path(os.path.expanduser(option)) if option else None
         return None if directory is None else cls(directory)
 
     def read(self, key: str, load: Callable[[bytes], Any]) -> Any:
@@ -70,7 +70,7 @@ class Store:
     def write(self, key: str, payload: bytes) -> None:
         """Keep an entry. If that fails, warn once and go on."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=self.directory, suffix=".new", delete=False) as file:
                 _fill(file, self._path(key), MAGIC + hashlib.sha256(payload).digest() + payload)
             self._forget_oldest()

@@ -38,7 +38,7 @@ def _line(node: fx.Node) -> str:
     called = node.target if isinstance(node.target, str) else _target(node.target)
     if node.op not in ("placeholder", "call_function", "call_method", "output"):
         raise Indescribable(f"{node.op} {called}")
-    facts = [f"{key}={describe(node.meta[key])}" for key in FACTS if node.meta.get(key)]
+    facts = [f"{key}={describe(node.meta[key])}" for key in FACTS if node.meta.get(key) is not None]
     parts = [node.op, node.name, called, describe(node.args), describe(node.kwargs), describe(ir.value(node)), *facts]
     return " ".join(parts)
 

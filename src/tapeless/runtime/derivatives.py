@@ -50,7 +50,8 @@ class Derivatives:
         except Indescribable:
             find = partial(self._differentiate, graph, memory=memory)
         else:
-            find = partial(self._find, graph, memory=memory, described=described, cached=cached)
+            kept = cached if memory == "fast" else False  # a bound that cannot be kept is told in each process
+            find = partial(self._find, graph, memory=memory, described=described, cached=kept)
         # Under a bound, what is saved is chosen for what is asked, no more.
         return self._by_parameters(signature, find) if memory == "fast" else find(signature)
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from tapeless import torch_internals
-from tapeless.capture.program import Captured, capture
+from tapeless.capture.program import Captured
 from tapeless.errors import BadOption, Unsupported
 from tapeless.ir import graph as ir
 from tapeless.options import Options
-from tapeless.pipeline import prepared
+from tapeless.pipeline import captured_and_prepared
 from tapeless.runtime.derivatives import DERIVATIVES
 from tapeless.runtime.program import Recent
 from tapeless.runtime.signature import Signature
@@ -106,7 +106,7 @@ class TrainStep:
 
     def _backend(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """What Dynamo calls with the graph of the loss. The result runs the whole step, returns what the loss does."""
-        captured = prepared(capture(module, inputs), self.options)
+        captured = captured_and_prepared(module, inputs, self.options)
         wrapped = captured.convention.wrap(lambda args: self._run(captured, args))
         return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
