@@ -21,7 +21,7 @@ from tapeless.api import differentiate
 
 VARIANTS = ("eager", "aot_eager", "tapeless")
 # Nothing left by an earlier run, and nothing compiled in the background while the others are timed.
-OPTIONS = {"tapeless": {"backend": "python", "cache": False}}
+OPTIONS: dict[str, dict[str, Any]] = {"tapeless": {"backend": "python", "cache": False}}
 WARMUP = 5
 
 
