@@ -42,6 +42,11 @@ class Backward:
     def run(self) -> Boxed:
         return compile_graph(inlined(self.graph), "backward", self.backend)
 
+    @cached_property
+    def functional(self) -> fx.GraphModule:
+        """The same as calls that leave every operand alone: torch's own transforms can go through, and autograd too."""
+        return functional_module(self.graph)
+
     def select(self, available: list[Any]) -> list[Any]:
         return [available[i] for i in self.arguments]
 
@@ -136,6 +141,14 @@ class Variant:
         """The variant that saves only what this mask needs; None if that is everything."""
         parts = trim(self.parts, mask)
         return None if parts is None else Variant(parts, self.signature, mask, self.backend)
+
+
+def functional_module(graph: fx.Graph) -> fx.GraphModule:
+    """A graph as a module that calls one operator after the other."""
+    graph = inline_custom(copy_graph(graph))
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default  # a batch may be laid out as no single value is
+    return fx.GraphModule({str(n.target): ir.constant(n) for n in graph.find_nodes(op="get_attr")}, graph)
 
 
 def runnable(forward: fx.Graph) -> fx.Graph:
