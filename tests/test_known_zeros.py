@@ -145,3 +145,21 @@ def test_a_derivative_of_one_s_own_sees_zeros():
 
 def _twice(f):
     return f, torch.compile(f, backend="tapeless")
+
+
+def test_long_backward_at_a_mask_met_for_the_first_time():
+    """Such a backward runs in its general form, whose tests no other line reads; the first call counts."""
+
+    def f(x):
+        y = x
+        for _ in range(60):
+            y = (y.sin() * y.cos() + y) * 0.5
+        return y, y.relu()
+
+    x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    found = []
+    for call in _twice(f):
+        (slope,) = torch.autograd.grad(call(x)[1].sum(), x, create_graph=True)
+        found.append([slope, *torch.autograd.grad(slope.sin().sum(), x)])
+        found[-1].append(torch.autograd.grad(call(x)[0].sum(), x)[0])
+    assert_values(found[0], found[1])

@@ -107,7 +107,7 @@ class Variant:
         zero = [k for k, i in enumerate(parts.cotangent_outputs) if mask[i] == ZERO]
         unwanted = [] if wanted is None else [k for k, i in enumerate(parts.gradient_inputs) if not wanted[i]]
         graph = specialize(parts.backward, len(parts.cotangent_outputs), undefined, unwanted, zero)
-        return self._backward(parts, graph)
+        return self._backward(parts, graph, self._take_noughts(parts, graph))
 
     @cached_property
     def generic(self) -> Backward | None:
@@ -117,10 +117,9 @@ class Variant:
         lowered = lower_grad_of(inlined(self.parts.backward), len(self.parts.cotangent_outputs))
         return self._backward(self.parts, lowered)
 
-    def _backward(self, parts: Split, graph: fx.Graph) -> Backward:
+    def _backward(self, parts: Split, graph: fx.Graph, noughts: tuple[tuple[int, torch.Tensor], ...] = ()) -> Backward:
         saved = {key: self.outputs + k for k, key in enumerate(self.parts.capture_keys)}
         positions = [*parts.cotangent_outputs, *(saved[key] for key in parts.capture_keys)]
-        noughts = self._take_noughts(parts, graph)
         kept = prune_inputs(graph)
         arguments = tuple(positions[k] for k in kept)
         return Backward(graph, arguments, parts.gradient_inputs, len(self.signature.wrt), self.backend, noughts)
