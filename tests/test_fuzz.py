@@ -5,6 +5,7 @@ import random
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tapeless import rules
 from tapeless.rules.registry import RULES, vjp
@@ -34,6 +35,11 @@ FOUND = {
     "a tangent laid out as its output": (lambda x: torch.linalg.svd(x, full_matrices=False)[2].mT, leaf(3, 4)),
     "a norm of zero": (lambda x: torch.linalg.vector_norm(x - x, 3), leaf(3)),
     "a distance of zero": (lambda x: torch.dist(x, x, 3), leaf(3)),
+    "a result that is a view of an input": (lambda x: x.chunk(2), leaf(3, 4)),
+    "a detached value that is saved": (lambda x, y: x.tanh() * y.abs().detach(), leaf(3), leaf(3)),
+    "a graph without inputs": (lambda x: x.repeat_interleave(torch.tensor([0, 1, 2]), 0), leaf(3, 4)),
+    "no elements": (lambda x: F.adaptive_avg_pool1d(F.gelu(x), 2), leaf(0, 4)),
+    "a test of values before a loss": (lambda x: F.gaussian_nll_loss(x, x * x, x.square() + 1), leaf(3)),
     "the permutation of a factorization": (lambda x: torch.linalg.lu_factor(x)[0], leaf(3, 3)),
 }
 
@@ -43,6 +49,31 @@ def test_found_by_the_fuzzer(name):
     program, *inputs = FOUND[name]
 
     assert list(KINDS) == compare(program, inputs)
+
+
+def test_tangent_of_a_singular_matrix():
+    """Eager's is finite in the first row, so ours is."""
+    zeros = torch.tensor([[1, 0, 0, 1], [0, 0, 1, 1], [0, 0, 0, 1]])
+
+    assert ["gradients", "tangents"] == compare(
+        lambda x: torch.linalg.qr(x * zeros)[1], [leaf(3, 4)], kinds=["tangents"]
+    )
+
+
+def test_the_sign_of_a_determinant_has_no_gradient():
+    """Nor has what it was computed from, by operators that do not pass zeros on."""
+
+    def program(x):
+        return torch.linalg.slogdet(torch.linalg.cholesky(x @ x.mH + torch.eye(3)))[0]
+
+    assert ["gradients"] == compare(program, [leaf(3, 3)], kinds=["gradients"])
+
+
+def test_eagers_own_tangents_may_be_wrong():
+    """Of a complex base and a real exponent they are not the transpose of its gradients."""
+    z, x = leaf(3, dtype=torch.complex128), torch.rand(3, dtype=torch.float64, requires_grad=True)
+
+    assert list(KINDS) == compare(torch.pow, [z, x])
 
 
 def test_sizes_known_from_a_cotangent_alone():
@@ -62,6 +93,18 @@ def test_sizes_of_a_stage():
     dynamic = torch.compile(program, backend="tapeless", dynamic=True)
 
     assert ["gradients"] == compare(program, [leaf(3, 4)], kinds=["gradients"], compiled=dynamic)
+
+
+def test_sizes_that_only_second_order_needs():
+    """Of first order nobody asks for the width of R, so the forward did not save the number."""
+
+    def program(x):
+        h = torch.nn.functional.interpolate(x[None, None], scale_factor=2)
+        return [torch.linalg.qr(h)[0], h]
+
+    dynamic = torch.compile(program, backend="tapeless", dynamic=True)
+
+    assert list(KINDS) == compare(program, [leaf(4, 3)], compiled=dynamic)
 
 
 @pytest.mark.slow

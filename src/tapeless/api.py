@@ -53,7 +53,8 @@ def differentiate(
     `undefined` lists the outputs that never receive a cotangent. `options` are those of `compile`.
     """
     call = Call.of(function, examples, wrt, keywords)
-    return call.differentiate(prepared(call.captured, Options.parse(options)), undefined)
+    chosen = Options.parse(options)
+    return call.differentiate(prepared(call.captured, chosen), undefined, chosen)
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,10 @@ class Call:
         captured = trace(function, args, {name: tracked[name] for name in keywords})
         return cls(captured, tracked, tuple(chosen) if wrt is not None else ())
 
-    def differentiate(self, captured: Captured, undefined: Sequence[int]) -> Gradient:
+    def differentiate(self, captured: Captured, undefined: Sequence[int], options: Options) -> Gradient:
         """The derivative of the captured graph, or of what the passes made of it."""
         leaves = [(name, leaf) for name, value in self.arguments.items() for leaf in _tensors(value)]
-        gradient = differentiate_captured(captured, leaves, undefined)
+        gradient = differentiate_captured(captured, leaves, undefined, options.memory)
         _check_dependence(gradient, self.named, self.arguments, [leaf for _, leaf in leaves])
         return gradient
 

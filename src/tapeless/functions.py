@@ -21,12 +21,12 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_on
 
 from tapeless import torch_internals
 from tapeless.backends.python import compile_graph
-from tapeless.capture.program import Captured, capture
+from tapeless.capture.program import Captured
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.options import Options
-from tapeless.pipeline import prepared
+from tapeless.pipeline import captured_and_prepared
 from tapeless.runtime import bridge
 from tapeless.runtime.program import Program, Recent
 from tapeless.runtime.signature import Signature
@@ -177,7 +177,7 @@ class Result:
 
 def _record(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., list[Result]]:
     """The Dynamo backend that captures and runs nothing."""
-    entry, outputs = Entry(prepared(capture(module, inputs), Options())), len(ir.outputs(module.graph))
+    entry, outputs = Entry(captured_and_prepared(module, inputs, Options())), len(ir.outputs(module.graph))
     return lambda *args: [Result(entry, args, i) for i in range(outputs)]
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 import torch
 
 from tapeless.coverage.explained import EXPLAINED
-from tapeless.coverage.operators import Support
+from tapeless.coverage.forward import beyond_eager
+from tapeless.coverage.operators import Support, without_forward_mode
 from tapeless.coverage.sweep import FEW, PLAN, further
 from tapeless.rules.registry import RULES
 from tapeless.rules.support import WRITTEN
@@ -56,8 +57,14 @@ def summary(operators: dict[str, Support], rows: list[Row]) -> list[str]:
         + ", ".join(f"{counts[kind]} {kind}" for kind in ("written", "traced", "nondifferentiable", "none")),
         "written as " + ", ".join(f"{forms[form]} {form}" for form in WRITTEN)
         + f"; {beyond} more rules for operators without a formula of their own",
+        f"{_ratio(_beyond())} operators without forward mode in eager have it here, by finite differences",
     ]  # fmt: skip
     return lines + _samples_summary(rows)
+
+
+def _beyond() -> Count:
+    found = beyond_eager().values()
+    return Count(sum(not problem for problem in found), len(found))
 
 
 def _samples_summary(rows: list[Row]) -> list[str]:
@@ -105,6 +112,7 @@ def markdown(operators: dict[str, Support], rows: list[Row]) -> str:
     if rows:
         parts += ["## Samples", _SAMPLES, *_differences(rows), "### Entries", _entries_table(rows)]
     parts += ["## Operators", _OPERATORS, *_operators_lists(operators)]
+    parts += ["## Forward mode where eager has none", _BEYOND, *_beyond_lists()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -129,6 +137,27 @@ _OPERATORS = (
     "derivative is traced into ATen operators; *nondifferentiable*: declared to have none; *none*: refused.\n"
     "Marked *: forward mode transposes the vjp."
 )
+
+_BEYOND = """\
+Operators called directly, backward kernels among them, on the samples of `tapeless.testing.forward_samples`: eager
+raises, or gives no tangent. Ours equals the finite difference in a random direction; of estimators, whose derivative is
+not the slope, the product with eager's Jacobian. The others are those of torch's derivative table with a kernel on the
+CPU and no formula for tangents: of sparse and nested tensors, of other devices, of outputs whose size is not known
+before they run, and such as have a tangent by other means."""
+
+
+def _beyond_lists() -> list[str]:
+    found = beyond_eager()
+    right = [op for op, problem in found.items() if not problem]
+    parts = [f"### right ({len(right)})", _listed(right)]
+    if wrong := [op for op in found if op not in right]:
+        parts += [f"### wrong or refused ({len(wrong)})", _listed(wrong)]
+    others = [op for op in without_forward_mode() if op not in found]
+    return [*parts, f"### not asked ({len(others)})", _listed(others)]
+
+
+def _listed(ops: list[str]) -> str:
+    return " ".join(f"`{op.removeprefix('aten.')}`" for op in ops)
 
 
 def _differences(rows: list[Row]) -> list[str]:

@@ -90,7 +90,8 @@ def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents, 
             missing.append((node, str(reason)))
             gradients = [(a, emitter.defined(emitter.zero(ir.value(a)))) for a in node.all_input_nodes if a in active]
     for argument, gradient in gradients:
-        cotangents[argument] = emitter.accumulate(cotangents.get(argument), gradient, argument)
+        if not emitter.is_zero(gradient):  # undefined in eager: nothing goes on from here
+            cotangents[argument] = emitter.accumulate(cotangents.get(argument), gradient, argument)
 
 
 def _pull_back_decomposed(emitter: Emitter, node: fx.Node, g: Any, active: Any, missing: Missing) -> Gradients:

@@ -215,22 +215,19 @@ def qr(g, A, out):
 
 @jvp(aten.linalg_qr.default)
 def qr_jvp(A_t, out):
-    """With Φ = QᴴȦR⁻¹: Q̇ = (Ȧ − QṘ) R⁻¹ and Ṙ = (Φ − skew) R, skew the antihermitian matrix with Φ's lower half."""
+    """With Φ = QᴴȦR⁻¹ and the antihermitian Ω that makes U = Φ − Ω triangular, of a real diagonal: Ṙ = U R and
+    Q̇ = ȦR⁻¹ − Q U. If Q is square, Ṙ = QᴴȦ − Ω R and Q̇ = Q Ω, which is finite where Φ is not."""
     Q, R = out
     k = Q.shape[-1]
     square = R.narrow(-1, 0, k)
     scaled = solve_triangular(square, A_t.narrow(-1, 0, k), upper=True, left=False)
     inner = Q.mH @ scaled
     lower = inner.tril(-1)
-    turn = lower - lower.mH
-    if turn.is_complex():
-        turn = with_diagonal(turn, 1j * diagonal(inner).imag)
-    Q_t = scaled - Q @ (inner - turn)
-    R_t = (inner - turn) @ square
-    if R.shape[-1] > k:
-        n = R.shape[-1] - k
-        R_t = torch.cat([R_t, Q.mH @ A_t.narrow(-1, k, n) - turn @ R.narrow(-1, k, n)], -1)
-    return Q_t, R_t
+    if Q.shape[-2] > k:
+        upper = with_diagonal(inner.triu(1) + lower.mH, diagonal(inner).real)
+        return scaled - Q @ upper, upper @ square
+    turn = with_diagonal(lower - lower.mH, diagonal(inner) - diagonal(inner).real)
+    return Q @ turn, Q.mH @ A_t - turn @ R
 
 
 @jvp(aten._linalg_svd.default)

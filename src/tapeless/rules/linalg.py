@@ -90,7 +90,7 @@ def _regular_solve(A, B, adjoint=False):
 def slogdet(g, A, out):
     """Ā = (l̄ − i Im(s̄* s)) A⁻ᴴ: a complex determinant also turns."""
     slope = g[1] - 1j * (g[0].conj() * out[0]).imag if A.is_complex() else g[1]
-    return solve(A.mH, multiple_of_identity(slope, A))
+    return slope.unsqueeze(-1).unsqueeze(-1) * torch.linalg.inv_ex(A)[0].mH  # a real sign alone: no gradient
 
 
 @jvp(aten._linalg_slogdet.default)
@@ -138,7 +138,7 @@ def solve_ex_jvp(A, A_t, B_t, left, out):
     return solve(A, B_t - change, left), None, None, None
 
 
-@vjp(aten.linalg_solve_triangular.default)
+@vjp(aten.linalg_solve_triangular.default, linear_in="B")
 def triangular(g, self, upper, left, unitriangular, out):
     """As `solve_ex`, of the triangle that is read."""
     B_bar = solve_triangular(self.mH, g, not upper, left, unitriangular)

@@ -143,6 +143,7 @@ zero(
     aten.round.decimals,
     aten.trunc.default,
     aten.sign.default,
+    aten.zero.default,
     aten.div.Scalar_mode,
 )
 vjp(aten.frexp.Tensor)(lambda g, out: g[0] / out[1].exp2())

@@ -36,7 +36,7 @@ def is_nought(g: Any) -> bool:
 
 def arrived(cotangents: Sequence[Any], real: int) -> Mask:
     """The mask of these cotangents; only those of temporaries, behind the `real` outputs, can be noughts."""
-    mask = tuple(g is not None for g in cotangents)
+    mask = tuple([g is not None for g in cotangents])
     if not any(mask[real:]):
         return mask
     return (*mask[:real], *(ZERO if is_nought(g) else g is not None for g in cotangents[real:]))

@@ -75,6 +75,10 @@ class Variant:
         self.constant_outputs = self._constant_outputs()
         self.saves_numbers = not all(ir.is_tensor(node) for node in parts.captures)
 
+    def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        """What is kept for the backward."""
+        return captured(self.parts, args, outs)
+
     def _constant_outputs(self) -> list[int]:
         """Outputs that no gradient will ever reach."""
         real = self.parts.real_outputs
@@ -96,8 +100,8 @@ class Variant:
         signature = Signature(self.signature.wrt, flags, (), self.signature.mutated)
         return differentiate_graph(self.parts.forward, signature)
 
-    def serves(self, mask: Mask) -> bool:
-        """Does what this variant saves suffice for these cotangents?"""
+    def serves(self, mask: Mask, wanted: Mask, recording: bool) -> bool:
+        """Does what this variant saves suffice for these cotangents? For any gradients, and of any order."""
         return all(e or not m for e, m in zip(self.expected, mask, strict=False))
 
     def specialized(self, mask: Mask, wanted: Mask | None = None) -> Backward:
@@ -119,9 +123,9 @@ class Variant:
 
     def _backward(self, parts: Split, graph: fx.Graph, noughts: tuple[tuple[int, torch.Tensor], ...] = ()) -> Backward:
         saved = {key: self.outputs + k for k, key in enumerate(self.parts.capture_keys)}
-        positions = [*parts.cotangent_outputs, *(saved[key] for key in parts.capture_keys)]
-        kept = prune_inputs(graph)
-        arguments = tuple(positions[k] for k in kept)
+        keys = [*parts.cotangent_outputs, *parts.capture_keys]
+        kept = [keys[k] for k in prune_inputs(graph)]  # of `full`, what only undefined cotangents need is not saved
+        arguments = tuple(key if isinstance(key, int) else saved[key] for key in kept)
         return Backward(graph, arguments, parts.gradient_inputs, len(self.signature.wrt), self.backend, noughts)
 
     def _take_noughts(self, parts: Split, graph: fx.Graph) -> tuple[tuple[int, torch.Tensor], ...]:
@@ -148,6 +152,13 @@ def functional_module(graph: fx.Graph) -> fx.GraphModule:
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
         node.target = torch.ops.aten.reshape.default  # a batch may be laid out as no single value is
     return fx.GraphModule({str(n.target): ir.constant(n) for n in graph.find_nodes(op="get_attr")}, graph)
+
+
+def captured(parts: Any, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+    """The inputs and outputs of a forward that `parts` says are kept for its backward."""
+    found = [args[i] for i in parts.captured_inputs]
+    found += [outs[i] for i in parts.captured_outputs]
+    return found
 
 
 def runnable(forward: fx.Graph) -> fx.Graph:

@@ -50,7 +50,7 @@ def outputs(call: Call) -> Values:
 def first(call: Call, used: Mask = ()) -> Values:
     """Outputs and gradients of the inputs, for random cotangents of the outputs `used` that require a gradient."""
     args = call.fresh()
-    inputs, results = _requiring_grad(args), call.run(*args)
+    inputs, results = requiring_grad(args), call.run(*args)
     roots = _roots(results, used)
     return [*results, *_grad(roots, inputs, _random(roots, 0))]
 
@@ -58,7 +58,7 @@ def first(call: Call, used: Mask = ()) -> Values:
 def second(call: Call, used: Mask = ()) -> Values:
     """Gradients, by inputs and cotangents, of the gradients: all entries of the Hessian-vector product."""
     args = call.fresh()
-    inputs, roots = _requiring_grad(args), _roots(call.run(*args), used)
+    inputs, roots = requiring_grad(args), _roots(call.run(*args), used)
     cotangents = [g.requires_grad_() for g in _random(roots, 0)]
     gradients = [g for g in _grad(roots, inputs, cotangents, create_graph=True) if g is not None]
     again = [(g, v) for g, v in zip(gradients, _random(gradients, 1), strict=True) if g.requires_grad]
@@ -68,18 +68,23 @@ def second(call: Call, used: Mask = ()) -> Values:
 def forward(call: Call) -> Values:
     """Tangents of the outputs, for random tangents of every input that requires a gradient."""
     args = call.fresh()
-    tangents = iter(_random(_requiring_grad(args), 2))
+    tangents = iter(directions(requiring_grad(args)))
     with forward_ad.dual_level():
         duals = tree_map_only(torch.Tensor, lambda t: _dual(t, tangents), args)
         return [forward_ad.unpack_dual(t).tangent for t in call.run(*duals)]
 
 
+def directions(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tangents of the inputs that `forward` takes."""
+    return _random(inputs, 2)
+
+
 def pairing(call: Call, found: Sequence[torch.Tensor | None], gradients: Values) -> tuple[Any, Any]:
     """⟨ȳ, ẏ⟩ of the tangents `found` and ⟨x̄, ẋ⟩ of the gradients: equal, for each map is the other's transpose."""
-    inputs, results = _requiring_grad(call.fresh()), call.run(*call.fresh())
-    cotangents = iter(_random(_requiring_grad(results), 0))
+    inputs, results = requiring_grad(call.fresh()), call.run(*call.fresh())
+    cotangents = iter(_random(requiring_grad(results), 0))
     by_output = [(next(cotangents), t) for t, result in zip(found, results, strict=True) if result.requires_grad]
-    by_input = zip(gradients, _random(inputs, 2), strict=True)
+    by_input = zip(gradients, directions(inputs), strict=True)
     return _inner(by_output), _inner(by_input)
 
 
@@ -134,12 +139,12 @@ def _dual(tensor: torch.Tensor, tangents: Any) -> torch.Tensor:
     return forward_ad.make_dual(tensor.detach(), next(tangents))
 
 
-def _requiring_grad(tree: Any) -> list[torch.Tensor]:
+def requiring_grad(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
 
 
 def _roots(results: list[torch.Tensor], used: Mask) -> list[torch.Tensor]:
-    return _requiring_grad([t for i, t in enumerate(results) if not used or used[i]])
+    return requiring_grad([t for i, t in enumerate(results) if not used or used[i]])
 
 
 def _random(like: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:

@@ -52,7 +52,7 @@ _LINES = {
     "distance": """
         torch.cdist({a}, {b})
         torch.cdist({a}, {b}, p=1.5)
-        F.pdist({a})
+        F.pdist(torch.cat([{a}, {a}.new_ones(1, {a}.shape[-1])]))
         F.cosine_similarity({a}, {b}, {d})
         F.pairwise_distance({a}, {b})
         torch.dist({a}, {b}, 3)
@@ -230,6 +230,9 @@ _LINES = {
         F.max_pool2d({a}[None], {n}, 1)
         F.avg_pool2d({a}[None], 2, 1, 1, count_include_pad=False)
         F.lp_pool1d({a}, 2, 2)
+    """,
+    "quantize": """
+        torch.fake_quantize_per_tensor_affine({a}, 0.3, {n}, -4, 4)
     """,
     "random": """
         F.dropout({a}, 0.4)

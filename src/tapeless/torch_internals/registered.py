@@ -37,6 +37,11 @@ def custom_op_without_derivative(op: Any) -> bool:
     return definition is not None and definition._backward_fn is None
 
 
+def has_kernel(op: Any, key: str) -> bool:
+    """Is a kernel of `op` registered for this dispatch key itself?"""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key)
+
+
 def has_registered_derivative(op: Any) -> bool:
     """Is `op` an operator from outside torch for which somebody registered a derivative, in Python or in C++?"""
     if op.namespace in ("aten", "prims") or custom_op_without_derivative(op):
