@@ -518,7 +518,7 @@ def test_layers():
 
     def look(x):
         layer = torch_internals.innermost_layer()
-        assert layer is not None and torch_internals.is_wrapped(x)
+        assert isinstance(layer, torch_internals.Layer) and torch_internals.is_wrapped(x)
         seen.append((layer.is_batch, layer.is_reverse))
         if not layer.is_batch:
             return layer.apply(Squared, layer, x).sum()
