@@ -145,3 +145,16 @@ def test_a_derivative_of_one_s_own_sees_zeros():
 
 def _twice(f):
     return f, torch.compile(f, backend="tapeless")
+
+
+def test_long_backward_at_a_mask_met_for_the_first_time():
+    """Such a backward runs in its general form, whose tests no other line reads: they must not go for that."""
+
+    def head(x):
+        for _ in range(40):
+            x = (x.sin() * x.cos() + x) * 0.5
+        return x
+
+    x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    found = [torch.autograd.grad(f(x)[1].sum(), x) for f in _twice(lambda x: (head(x), head(x.exp())))]
+    assert_values(found[0], found[1])

@@ -480,6 +480,16 @@ def test_in_forward_mode():
     assert (False, True, False) == (before, during, torch_internals.in_forward_mode())
 
 
+def test_is_batch():
+    x = torch.randn(3, requires_grad=True)
+    y, seen = x.sin(), []
+    y.register_hook(lambda g: seen.append(torch_internals.is_batch(g)))
+    torch.autograd.grad(y, x, torch.ones(3), retain_graph=True)
+    torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
+
+    assert [False, True] == seen
+
+
 def test_in_fx_trace():
     seen = []
     torch.fx.experimental.proxy_tensor.make_fx(lambda x: seen.append(torch_internals.in_fx_trace()) or x)(torch.ones(2))
@@ -508,7 +518,7 @@ def test_layers():
 
     def look(x):
         layer = torch_internals.innermost_layer()
-        assert layer is not None and torch_internals.is_wrapped(x)
+        assert isinstance(layer, torch_internals.Layer) and torch_internals.is_wrapped(x)
         seen.append((layer.is_batch, layer.is_reverse))
         if not layer.is_batch:
             return layer.apply(Squared, layer, x).sum()

@@ -24,14 +24,13 @@ from tapeless.backends.python import compile_graph
 from tapeless.capture.program import Captured
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
-from tapeless.ir.copying import copy_graph, copy_nodes
-from tapeless.ir.custom import inline_custom
+from tapeless.ir.copying import copy_nodes
 from tapeless.options import Options
 from tapeless.pipeline import captured_and_prepared
 from tapeless.runtime import bridge
 from tapeless.runtime.program import Program, Recent
 from tapeless.runtime.signature import Signature
-from tapeless.runtime.variant import runnable
+from tapeless.runtime.variant import functional_module, runnable
 
 SIGNATURES = 64  # graphs kept per function
 FUNCTIONS = 256  # functions remembered
@@ -148,10 +147,7 @@ class Runner:
     @cached_property
     def functional(self) -> fx.GraphModule:
         """The graph as calls that leave every operand alone, so that torch's own transforms can go through."""
-        graph = inline_custom(copy_graph(self.graph))
-        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
-            node.target = torch.ops.aten.reshape.default  # a batch may be laid out as no single value is
-        return fx.GraphModule({str(n.target): ir.constant(n) for n in graph.find_nodes(op="get_attr")}, graph)
+        return functional_module(self.graph)
 
     def _program(self, requires_grad: tuple[bool, ...]) -> Program:
         flags = tuple(ir.is_differentiable_type(ir.value(output)) for output in ir.outputs(self.graph))

@@ -161,6 +161,8 @@ class Bridge(torch.autograd.Function):
         if ZERO in mask:
             cotangents = tuple(None if m == ZERO else g for m, g in zip(mask, cotangents, strict=True))
         program.profile.record(mask[: variant.parts.real_outputs])
+        if any(g is not None and torch_internals.is_batch(g) for g in cotangents):
+            return None, None, None, *_batched(ctx, mask, wanted, cotangents)
         if recording:
             return None, None, None, *_differentiable(ctx, mask, wanted, cotangents)
         backward = program.backward(variant, mask, wanted)
@@ -222,6 +224,14 @@ def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any
     with torch_internals.without_autocast():
         found = run(derivative, backward.select(available)) if derivative else backward.run([])
         return backward.spread(found)
+
+
+def _batched(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
+    """The backward on a batch of cotangents, one operator at a time: autograd records what is inside the batch."""
+    backward = ctx.variant.specialized(mask, wanted)  # never the general form, which tests what has arrived
+    with torch_internals.without_autocast():
+        args = backward.select([*_coerced(cotangents, ctx.variant.formats), *_saved(ctx)])
+        return backward.spread(backward.functional(*args))
 
 
 def _unexpected(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:

@@ -42,6 +42,11 @@ class Backward:
     def run(self) -> Boxed:
         return compile_graph(inlined(self.graph), "backward", self.backend)
 
+    @cached_property
+    def functional(self) -> fx.GraphModule:
+        """The same as calls that leave every operand alone: torch's own transforms can go through, and autograd too."""
+        return functional_module(self.graph)
+
     def select(self, available: list[Any]) -> list[Any]:
         return [available[i] for i in self.arguments]
 
@@ -106,7 +111,7 @@ class Variant:
         zero = [k for k, i in enumerate(parts.cotangent_outputs) if mask[i] == ZERO]
         unwanted = [] if wanted is None else [k for k, i in enumerate(parts.gradient_inputs) if not wanted[i]]
         graph = specialize(parts.backward, len(parts.cotangent_outputs), undefined, unwanted, zero)
-        return self._backward(parts, graph)
+        return self._backward(parts, graph, self._take_noughts(parts, graph))
 
     @cached_property
     def generic(self) -> Backward | None:
@@ -116,9 +121,8 @@ class Variant:
         lowered = lower_grad_of(inlined(self.parts.backward), len(self.parts.cotangent_outputs))
         return self._backward(self.parts, lowered)
 
-    def _backward(self, parts: Split, graph: fx.Graph) -> Backward:
+    def _backward(self, parts: Split, graph: fx.Graph, noughts: tuple[tuple[int, torch.Tensor], ...] = ()) -> Backward:
         saved = {key: self.outputs + k for k, key in enumerate(self.parts.capture_keys)}
-        noughts = self._take_noughts(parts, graph)
         keys = [*parts.cotangent_outputs, *parts.capture_keys]
         kept = [keys[k] for k in prune_inputs(graph)]  # of `full`, what only undefined cotangents need is not saved
         arguments = tuple(key if isinstance(key, int) else saved[key] for key in kept)
@@ -140,6 +144,14 @@ class Variant:
         """The variant that saves only what this mask needs; None if that is everything."""
         parts = trim(self.parts, mask)
         return None if parts is None else Variant(parts, self.signature, mask, self.backend)
+
+
+def functional_module(graph: fx.Graph) -> fx.GraphModule:
+    """A graph as a module that calls one operator after the other."""
+    graph = inline_custom(copy_graph(graph))
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default  # a batch may be laid out as no single value is
+    return fx.GraphModule({str(n.target): ir.constant(n) for n in graph.find_nodes(op="get_attr")}, graph)
 
 
 def captured(parts: Any, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:

@@ -17,6 +17,11 @@ def in_forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def is_batch(tensor: torch.Tensor) -> bool:
+    """Is this a batch that `torch.autograd.grad(…, is_grads_batched=True)` sends? Relies on its having no storage."""
+    return not torch._C._has_storage(tensor)
+
+
 def in_fx_trace() -> bool:
     """Is a function being traced by `torch.fx`, as `torch.func.linearize` does? Dynamo refuses to work inside."""
     return is_fx_symbolic_tracing()
