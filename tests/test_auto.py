@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from comparing import seeded
+from models import TwoHeads
 from tapeless.background import race
 from tapeless.background.compiler import Compiler
 from tapeless.background.race import Race
@@ -23,19 +24,6 @@ from tapeless.runtime import contest
 from tapeless.runtime.statistics import statistics
 
 PATIENCE = 240  # seconds
-
-
-class Heads(nn.Module):
-    """A trunk with batch norm and dropout, and two heads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trunk = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.GELU(), nn.Dropout(0.3))
-        self.first, self.second = nn.Linear(6, 2), nn.Linear(6, 3)
-
-    def forward(self, x):
-        h = self.trunk(x)
-        return self.first(h), self.second(h).softmax(-1)
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +65,7 @@ def gradients(model, call, used, number, size=8):
 
 
 def test_every_step_equals_eager_with_its_random_numbers_and_nones(compiled_wins):
-    eager, ours = (seeded(0, Heads).double() for _ in range(2))
+    eager, ours = (seeded(0, TwoHeads).double() for _ in range(2))
     call = auto(ours)
 
     def step(number, used=(0,)):
