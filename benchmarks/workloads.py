@@ -175,6 +175,12 @@ def eight_heads_one_used() -> Workload:
 
 
 @workload
+def eight_heads_short_trunk() -> Workload:
+    """The same behind a trunk of one layer: most of the network is heads, and most of these are not used."""
+    return Workload(networks.Heads(8, depth=1), first_head, _vectors(128, 256), compiled="model")
+
+
+@workload
 def eight_heads_all_used() -> Workload:
     """The same network with every cotangent defined."""
     return Workload(networks.Heads(8), all_heads, _vectors(128, 256), compiled="model")
