@@ -13,14 +13,16 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
+BENCH := $(VENV)/.installed-bench
 FORCE_FIELD := $(VENV)-force-field/.installed
+JAX := $(VENV)-jax/.installed
 
 # The same text, order and numbers on every run; one OpenMP thread a worker.
 STEADY := PYTHONHASHSEED=0 OMP_NUM_THREADS=1
 # Passed on to the command: make test ARGS="-k softmax -x"
 ARGS ?=
 
-.PHONY: help demo test check format accept docs bench coverage-ops fuzz zoo force-field clean
+.PHONY: help demo test check format accept docs bench overhead jax coverage-ops fuzz zoo force-field clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -47,8 +49,13 @@ accept: $(TEST) ## rewrite the goldens and the README example with today's outpu
 docs: $(DOCS) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(TEST) ## measure against eager and aot_eager; results go to a file
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.run $(ARGS)
+bench: $(BENCH) ## measure against eager, torch.compile and JAX, 20 to 30 minutes; make bench ARGS="--full" takes hours and resumes
+	$(STEADY) $(BIN)/python -m benchmarks.run $(ARGS)
+
+overhead: $(TEST) ## measure what a compiled call costs beside its kernels
+	$(STEADY) $(BIN)/python -m benchmarks.overhead $(ARGS)
+
+jax: $(JAX) ## make the virtualenv in which `make bench` runs its JAX variant
 
 coverage-ops: $(TEST) ## which operators have a rule, checked on all OpInfo samples; can be stopped and goes on
 	$(STEADY) $(BIN)/tapeless coverage --opinfo --out docs/coverage.md $(ARGS)
@@ -63,7 +70,7 @@ force-field: $(FORCE_FIELD) ## train a force field from PyPI, compare with eager
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENV)-force-field/bin/python -m benchmarks.force_field $(ARGS)
 
 clean: ## remove .venv and everything that was built
-	rm -rf $(VENV) $(VENV)-force-field site build .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(VENV)-force-field $(VENV)-jax site build .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with make PYTHON=..." >&2; exit 1; }
@@ -77,6 +84,10 @@ $(DEV): $(TEST)
 	$(PIP) -e '.[dev]'
 	@touch $@
 
+$(BENCH): $(TEST)
+	$(PIP) -e '.[bench]'
+	@touch $@
+
 $(DOCS): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
 	@touch $@
@@ -87,4 +98,9 @@ $(FORCE_FIELD): benchmarks/force_field.txt $(TEST)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> $$($(VENV)-force-field/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth
 	$(VENV)-force-field/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $<
+	@touch $@
+
+$(JAX): benchmarks/jax.txt
+	$(PYTHON) -m venv $(VENV)-jax
+	$(VENV)-jax/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $<
 	@touch $@

@@ -21,15 +21,16 @@ Result = dict[str, Any]
 ROOT = Path(__file__).parent.parent
 
 
-def call(function: Callable[..., Result], *arguments: Any, limit: float) -> Result:
+def call(function: Callable[..., Result], *arguments: Any, limit: float, cache: Path | None = None) -> Result:
     """What `function(*arguments)` returns in a fresh process, or `{"error": why not}`.
 
-    The function is a module's own and its arguments are plain data: both travel by name.
+    The function is a module's own and its arguments are plain data: both travel by name. Compilers keep their files in
+    the folder `cache`; without one they start from nothing.
     """
     with tempfile.TemporaryDirectory(prefix="tapeless-benchmark-") as folder:
         answer = Path(folder, "answer.json")
         command = [sys.executable, "-m", __name__, _address(function), json.dumps(arguments), str(answer)]
-        trouble = _run(command, _environment(folder), limit)
+        trouble = _run(command, _environment(cache or Path(folder, "cache")), limit)
         if answer.exists():
             return json.loads(answer.read_text())
         return {"error": trouble}
@@ -41,9 +42,14 @@ def _address(function: Callable) -> str:
     return f"{main.name if module == '__main__' and main else module}:{function.__qualname__}"
 
 
-def _environment(folder: str) -> dict[str, str]:
-    """One thread, so that other programs on the machine cost no time at barriers; compiler caches start empty."""
-    return {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"} | dict(os.environ) | {"TORCHINDUCTOR_CACHE_DIR": folder}
+def _environment(cache: Path) -> dict[str, str]:
+    """One thread, so that other programs on the machine cost no time at barriers; where compilers keep their files.
+
+    Nothing is compiled in the background unless a variant asks for it.
+    """
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TAPELESS_CACHE_DIR": str(cache / "tapeless")}
+    steady = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "TAPELESS_BACKEND": "python"}
+    return steady | dict(os.environ) | caches
 
 
 def _run(command: list[str], environment: dict[str, str], limit: float) -> str:

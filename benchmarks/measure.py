@@ -1,23 +1,37 @@
 """What is measured of a workload. Each function runs in a fresh process and returns plain data."""
 
 import gc
+import itertools
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch._dynamo
 
+import tapeless
+from benchmarks.floor import Floor, WholeFloor
 from benchmarks.gradients import Gradients, compare
 from benchmarks.isolate import describe
-from benchmarks.memory import process_peak, step_memory
-from benchmarks.variants import EAGER, Training, Variant
-from benchmarks.workloads import build
+from benchmarks.memory import peak_memory, process_peak, step_memory
+from benchmarks.peer import Peer
+from benchmarks.variants import EAGER, FLOOR, JAX, WHOLE, Runner, Training, Variant, WholeTraining
+from benchmarks.workloads import Workload, build
 
 WARM_UP = 5
 SAMPLE_SECONDS = 0.04
+SETTLE_SECONDS = 240.0  # at most
+NEAR_FINAL = 1.15  # a loop runs at its final speed when its steps take no longer than this multiple of the last ones
+
+
+def runner(workload: Workload, variant: Variant) -> Runner:
+    """A workload as a variant runs it."""
+    if variant.backend == JAX:
+        return Peer(workload)
+    if variant.backend == FLOOR:
+        return WholeFloor(workload) if variant.whole else Floor(workload)
+    return WholeTraining(workload, variant) if variant.whole else Training(workload, variant)
 
 
 def first_call(name: str, label: str) -> dict[str, Any]:
@@ -26,20 +40,56 @@ def first_call(name: str, label: str) -> dict[str, Any]:
     What a backend imports counts, wherever it does so.
     """
     workload, start = build(name), Clock()
-    training = Training(workload, Variant.parse(label))
+    training = runner(workload, Variant.parse(label))
+    if isinstance(training, Peer):
+        return _closing(training, dict(training.first))
     prepared = start.elapsed()
     training.step()
     first = start.elapsed()
     peak = process_peak()
-    later = statistics.median(_timed(training.step).wall for _ in range(WARM_UP))
+    later = statistics.median(_timed(training).wall for _ in range(WARM_UP))
     return {
         "torch_compile_s": prepared.wall,
         "first_call_s": first.wall,
         "first_call_cpu_s": first.cpu,
         "later_step_s": later,
         "process_peak_mb": peak,
-        "memory_mb": step_memory(training),
+        "memory_mb": step_memory(training) if isinstance(training, Training) else {"peak": peak_memory(training.step)},
         **captured(),
+    }
+
+
+def _closing(peer: Peer, found: dict[str, Any]) -> dict[str, Any]:
+    peer.close()
+    return found
+
+
+def settling(name: str, label: str, seconds: float) -> dict[str, Any]:
+    """One variant that goes on compiling while it trains: when its loop runs at its final speed, and how it stalls.
+
+    The loop runs for so many seconds; its final speed is that of its last steps.
+    """
+    workload, start = build(name), Clock()
+    training = runner(workload, Variant.parse(label))
+    ends = [0.0]
+    while ends[-1] < seconds or len(ends) < 4 * WARM_UP:
+        training.step()
+        ends.append(start.elapsed().wall)
+    return settled([after - before for before, after in itertools.pairwise(ends)])
+
+
+def settled(durations: list[float]) -> dict[str, float]:
+    """When the last step that was slower than the final ones was over, and the longest step behind the first."""
+    final = statistics.median(durations[-2 * WARM_UP :])
+    half = max(2, round(0.5 / final))  # what disturbs the machine for a moment is no change of speed
+    smooth = [statistics.median(durations[max(0, k - half) : k + half + 1]) for k in range(len(durations))]
+    smooth[0] = durations[0]
+    slow = max((k for k, duration in enumerate(smooth) if duration > NEAR_FINAL * final), default=0)
+    return {
+        "settled_s": sum(durations[: slow + 1]),
+        "final_step_s": final,
+        "early_step_s": statistics.median(durations[1 : slow + 1] or durations[1:]),
+        "longest_stall_s": max(durations[1:]) - final,
     }
 
 
@@ -53,25 +103,35 @@ def captured() -> dict[str, Any]:
     }
 
 
-def gradient_errors(name: str, label: str) -> dict[str, Any]:
-    """One variant's gradients against eager's in single and double precision; what fails says why."""
-    return {str(dtype).removeprefix("torch."): _errors(name, label, dtype) for dtype in (torch.float32, torch.float64)}
+def gradient_errors(name: str, label: str, dtypes: list[str]) -> dict[str, Any]:
+    """One variant's gradients against eager's, or how far whole steps moved the parameters; what fails says why."""
+    return {dtype: _errors(name, label, getattr(torch, dtype)) for dtype in dtypes}
 
 
 def _errors(name: str, label: str, dtype: torch.dtype) -> dict[str, Any]:
+    reference = WHOLE + EAGER if Variant.parse(label).whole else EAGER
     try:
-        return compare(_gradients(name, EAGER, dtype), _gradients(name, label, dtype)).as_dict()
+        return compare(_gradients(name, reference, dtype), _gradients(name, label, dtype)).as_dict()
     except Exception as error:
         return {"failed": describe(error)}
 
 
-def _gradients(name: str, label: str, dtype: torch.dtype, steps: int = 3) -> Gradients:
-    """Gradients after some steps: what a compiler specializes after its first backward counts too."""
+def _gradients(name: str, label: str, dtype: torch.dtype) -> Gradients:
+    """Gradients of the last of some steps: what a compiler specializes after its first backward counts too."""
     torch._dynamo.reset()
-    training = Training(build(name, dtype), Variant.parse(label))
-    for _ in range(steps):
-        training.step()
+    workload, variant = build(name, dtype), Variant.parse(label)
+    training = WholeTraining(workload, variant, _momentum) if variant.whole else runner(workload, variant)
+    assert isinstance(training, (Training, WholeTraining, Peer))
+    if variant.whole:  # each step counts
+        _timed(training, WARM_UP)
+    else:
+        _warm_up(training, variant)
     return training.gradients()
+
+
+def _momentum(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    """An optimizer that moves parameters in proportion to gradients: where one is zero but for rounding, nowhere."""
+    return torch.optim.SGD(parameters, 1e-2, momentum=0.9)
 
 
 @dataclass
@@ -87,10 +147,13 @@ class Clock:
         return Clock(now.wall - self.wall, now.cpu - self.cpu)
 
 
-def _timed(step: Callable[[], Any], times: int = 1) -> Clock:
+def _timed(training: Runner, times: int = 1) -> Clock:
+    if isinstance(training, Peer):
+        spent = Clock(**training.sample(times))
+        return Clock(spent.wall / times, spent.cpu / times)
     start = Clock()
     for _ in range(times):
-        step()
+        training.step()
     spent = start.elapsed()
     return Clock(spent.wall / times, spent.cpu / times)
 
@@ -106,29 +169,42 @@ def steps(name: str, labels: list[str], rounds: int) -> dict[str, Any]:
     samples: dict[str, list[Clock]] = {label: [] for label in trainings}
     gc.collect()
     for index in range(rounds):
-        for label in _rotated(list(trainings), index):
-            samples[label].append(_timed(trainings[label].step, times[label]))
+        for label in rotated(list(trainings), index):
+            samples[label].append(_timed(trainings[label], times[label]))
+    for training in trainings.values():
+        if isinstance(training, Peer):
+            training.close()
     return {"errors": errors, "samples": {label: _columns(clocks) for label, clocks in samples.items()}}
 
 
-def _warmed_up(name: str, labels: list[str]) -> tuple[dict[str, Training], dict[str, str]]:
+def _warmed_up(name: str, labels: list[str]) -> tuple[dict[str, Runner], dict[str, str]]:
     trainings, errors = {}, {}
     for label in labels:
+        variant = Variant.parse(label)
         try:
-            training = Training(build(name), Variant.parse(label))
-            _timed(training.step, WARM_UP)
+            training = runner(build(name), variant)
+            _warm_up(training, variant)
             trainings[label] = training
         except Exception as error:
             errors[label] = describe(error)
     return trainings, errors
 
 
-def _sample_size(training: Training) -> int:
+def _warm_up(training: Runner, variant: Variant) -> None:
+    """Some steps; where a variant goes on compiling, as many as it takes to settle."""
+    _timed(training, WARM_UP)
+    until = time.perf_counter() + SETTLE_SECONDS
+    while variant.settles_later and not tapeless.statistics().is_settled and time.perf_counter() < until:
+        training.step()
+
+
+def _sample_size(training: Runner) -> int:
     """Steps enough to be timed well."""
-    return max(1, round(SAMPLE_SECONDS / _timed(training.step).wall))
+    return max(1, round(SAMPLE_SECONDS / _timed(training).wall))
 
 
-def _rotated(labels: list[str], by: int) -> list[str]:
+def rotated(labels: list[str], by: int) -> list[str]:
+    """The labels, beginning with another one each time."""
     start = by % len(labels)
     return labels[start:] + labels[:start]
 

@@ -2,7 +2,7 @@
 
 import ctypes
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,14 @@ def step_memory(training: Training, steps: int = 5) -> dict[str, float]:
     `resident`: the growth of the process over some steps; it includes what libraries allocate by themselves.
     """
     return {**_allocated(training), "resident": _resident(training, steps)}
+
+
+def peak_memory(step: Callable[[], Any]) -> float:
+    """Megabytes that torch's allocator had given out at once, at the most, while `step` ran."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step()
+    events = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
+    return max((amount for _, amount in _alive(events)), default=0) / MEGABYTE
 
 
 def process_peak() -> float:

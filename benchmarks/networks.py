@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -149,6 +150,26 @@ class LowRankLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The frozen result and its correction."""
         return self.frozen(x) + (x @ self.narrow.t()) @ self.widen.t() * self.scale
+
+
+class FixedStatistics(nn.Module):
+    """A network whose batch norms keep to the statistics they have, in training too."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """What the network makes of the inputs."""
+        return self.network(*inputs)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode for everything but the norms."""
+        super().train(mode)
+        for module in self.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
+        return self
 
 
 class Critic(nn.Module):

@@ -24,7 +24,7 @@ from tapeless.options import Options
 from tapeless.pipeline import preparation, trace
 
 MODELS = ("bert_small", "gpt2_small", "llama_tiny", "resnet18", "vit_small", "tfm_plain")
-FUSED = ("tfm_plain", "bert_small", "llama_tiny", "vit_small")
+FUSED = ("bert_small", "gpt2_small", "llama_tiny", "llama_lora", "vit_small", "eight_heads_all_used")
 FUSE = "fuse_parallel_linears!"
 
 
@@ -74,20 +74,28 @@ def _explained(made: workloads.Workload, option: str) -> tapeless.Report:
     return tapeless.explain(loss, *made.inputs, options={"prepare": option})
 
 
+IMAGES = ((1, 64), (8, 64), (1, 224), (4, 224), (8, 224), (16, 112))
+INFERENCE = {
+    "neither": "-fold_batch_norm, -convolve_channels_last",
+    "channels last": "-fold_batch_norm",
+    "folded": "-convolve_channels_last",
+    "both": "",
+}
+
+
 def folding(rounds: int) -> Table:
-    """ResNet-50 without gradients: convolutions with and without their batch norms folded in."""
+    """ResNet-50 without gradients: batch norms folded into convolutions, images with their channels last."""
     rows = []
-    for batch, size in ((1, 224), (4, 224), (16, 112)):
+    for batch, size in IMAGES:
         model, x = _resnet50().eval(), torch.randn(batch, 3, size, size)
         torch._dynamo.reset()
-        calls = {
-            "off": _inference(model, "-fold_batch_norm"),
-            "on": _inference(model, ""),
-        }
-        seconds = _turns({label: partial(call, x) for label, call in calls.items()}, rounds)
-        ratio = _ratio(seconds)
-        rows.append([f"{batch} × {size}²", *(number(statistics.median(s) * 1000, 0) for s in seconds.values()), ratio])
-    return Table("ResNet-50, inference", ["batch", "without, ms", "with, ms", "without / with"], rows)
+        calls = {label: partial(_inference(model, option), x) for label, option in INFERENCE.items()}
+        seconds = _turns(calls, rounds)
+        cells = [number(statistics.median(s) * 1000, 0) for s in seconds.values()]
+        ratios = [_ratio({"before": seconds["neither"], "after": seconds[label]}) for label in list(INFERENCE)[1:]]
+        rows.append([f"{batch} × {size}²", *cells, *ratios])
+    columns = [*(f"{label}, ms" for label in INFERENCE), *(f"neither / {label}" for label in list(INFERENCE)[1:])]
+    return Table("ResNet-50, inference", ["batch", *columns], rows)
 
 
 def _inference(model: torch.nn.Module, option: str) -> Callable[..., Any]:

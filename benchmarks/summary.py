@@ -1,53 +1,83 @@
-"""Tables made of step results: a row per workload, a column per variant; then the promises they keep or break."""
+"""Tables made of step results: a row per workload, a column per variant; then means and promises."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from benchmarks.promises import promises
 from benchmarks.tables import Table, number, tiny
-from benchmarks.variants import EAGER
+from benchmarks.variants import EAGER, FLOOR, JAX, WHOLE
 
 Result = dict[str, Any]
 Variants = dict[str, Result]
+Workloads = dict[str, Variants]
 Cell = Callable[[Result], str]
-
-REFERENCE = "aot_eager"
 
 
 def tables_of(results: Result) -> list[Table]:
     """All tables of a results file."""
-    workloads: dict[str, Variants] = results["workloads"]
+    workloads: Workloads = results["workloads"]
     labels = list(dict.fromkeys(label for variants in workloads.values() for label in variants))
-    compiled = [label for label in labels if label != EAGER]
-    others = [label for label in compiled if label != REFERENCE]
+    steps = [label for label in labels if not label.startswith(WHOLE)]
+    whole = [label for label in labels if label.startswith(WHOLE)]
+    torches = [label for label in labels if label.removeprefix(WHOLE) not in (FLOOR, JAX)]
+    compiled = [label for label in torches if label.removeprefix(WHOLE) != EAGER]
     return [
+        promises(workloads),
+        means(workloads),
         _grid("Step time, ms (median, wall)", workloads, labels, _milliseconds),
-        _grid("Step time ÷ eager (processor time, round by round: median, quartiles)", workloads, compiled, _to(EAGER)),
-        _grid(f"Step time ÷ {REFERENCE} (the same)", workloads, others, _to(REFERENCE)),
-        _grid("First call, s wall (s processor)", workloads, compiled, _first_call),
-        _grid("Memory of a step, MB: peak (alive between forward and backward)", workloads, labels, _memory),
+        *_ratios("Step time", workloads, steps),
+        *_ratios("Whole step with AdamW", workloads, whole),
+        _grid("First step, s wall: cold (with warm caches)", workloads, [*compiled, JAX], _first_call),
+        _grid("Seconds until the loop runs at its final speed", workloads, compiled, _settled),
+        _grid("Memory of a step, MB: peak (alive between forward and backward)", workloads, torches, _memory),
+        _grid("Resident memory of a step, MB", workloads, torches, _resident),
         _grid(
-            "Resident memory of a step, MB",
-            workloads,
-            labels,
-            lambda result: number(result["memory_mb"]["resident"], 1),
+            "Gradients against eager: error in float32, in float64; Nones that differ", workloads,
+            [*compiled, JAX], _gradients,
         ),
-        _grid(
-            "Gradients against eager: error in float32, in float64; Nones that differ", workloads, compiled, _gradients
-        ),
-        _grid("Graphs captured by Dynamo", workloads, compiled, lambda result: str(result["graphs"])),
+        _grid("Graphs captured by Dynamo", workloads, compiled, lambda result: str(result.get("graphs", ""))),
         _failures(workloads),
-        *(promises(workloads, label) for label in labels if label.startswith("tapeless")),
-    ]
+    ]  # fmt: skip
 
 
-def _grid(title: str, workloads: dict[str, Variants], labels: list[str], cell: Cell) -> Table:
+def _ratios(what: str, workloads: Workloads, labels: list[str]) -> Iterable[Table]:
+    """A table for each reference that was measured."""
+    for other in (EAGER, "inductor", FLOOR):
+        others = [label for label in labels if label.removeprefix(WHOLE) != other]
+        note = "the fraction of processor time, round by round: median, quartiles" if other == EAGER else "the same"
+        if len(others) < len(labels):
+            yield _grid(f"{what} ÷ {other} ({note})", workloads, others, _to(other))
+
+
+def means(workloads: Workloads) -> Table:
+    """Geometric means over the workloads that both variants run."""
+    labels = list(dict.fromkeys(label for variants in workloads.values() for label in variants))
+    columns = (EAGER, "aot_eager", "inductor", FLOOR)
+    rows = [[label, *(_mean(workloads, label, other) for other in columns)] for label in labels]
+    heads = [f"÷ {other}" for other in columns]
+    return Table("Step time, geometric means (number of workloads)", ["variant", *heads], rows)
+
+
+def _mean(workloads: Workloads, label: str, other: str) -> str:
+    found = [r for variants in workloads.values() if (r := ratio(variants.get(label, {}), other)) is not None]
+    if not found or label.removeprefix(WHOLE) == other:
+        return ""
+    return f"{math.exp(sum(map(math.log, found)) / len(found)):.3f} ({len(found)})"
+
+
+def ratio(result: Result, other: str) -> float | None:
+    """Processor time of a step over another variant's, where both were measured."""
+    return result.get("ratio_to", {}).get(other, {}).get("cpu_s", {}).get("median")
+
+
+def _grid(title: str, workloads: Workloads, labels: list[str], cell: Cell) -> Table:
     rows = [[name, *(_safe(cell, variants.get(label)) for label in labels)] for name, variants in workloads.items()]
     return Table(title, ["workload", *labels], rows)
 
 
 def _safe(cell: Cell, result: Result | None) -> str:
-    if result is None:
+    if result is None or "skipped" in result:
         return ""
     return "fails" if "error" in result else cell(result)
 
@@ -65,18 +95,28 @@ def _to(other: str) -> Cell:
 
 
 def _first_call(result: Result) -> str:
-    return f"{result['first_call_s']:.2f} ({result['first_call_cpu_s']:.2f})"
+    warm = result.get("warm_first_call_s")
+    return f"{result['first_call_s']:.2f}" + (f" ({warm:.2f})" if warm else "")
+
+
+def _settled(result: Result) -> str:
+    return number(result.get("settled_s", result["first_call_s"]))
 
 
 def _memory(result: Result) -> str:
-    return f"{result['memory_mb']['peak']:.1f} ({result['memory_mb']['saved']:.1f})"
+    found = result["memory_mb"]
+    return f"{found['peak']:.1f}" + (f" ({found['saved']:.1f})" if "saved" in found else "")
+
+
+def _resident(result: Result) -> str:
+    return number(result["memory_mb"].get("resident"), 1)
 
 
 def _gradients(result: Result) -> str:
     found = result["gradients"]
     if "error" in found:
         return "fails"
-    errors = ", ".join(_error(found[dtype]) for dtype in ("float32", "float64"))
+    errors = ", ".join(_error(difference) for difference in found.values())
     return f"{errors}; {_nones(found['float32'])}"
 
 
@@ -90,20 +130,22 @@ def _nones(difference: Result) -> str:
     return ", ".join(f"{count} {word}" for count, word in parts if count) or "same Nones"
 
 
-def _failures(workloads: dict[str, Variants]) -> Table:
+def _failures(workloads: Workloads) -> Table:
     rows = [
         [name, label, reason]
         for name, variants in workloads.items()
         for label, result in variants.items()
         for reason in _reasons(result)
     ]
-    return Table("What fails, and why", ["workload", "variant", "reason"], rows)
+    return Table("What fails or was skipped, and why", ["workload", "variant", "reason"], rows)
 
 
 def _reasons(result: Result) -> list[str]:
+    if "skipped" in result:
+        return [f"skipped: {result['skipped']}"]
     if "error" in result:
         return [result["error"]]
-    gradients = result["gradients"]
+    gradients = result.get("gradients", {})
     if "error" in gradients:
         return [f"gradients: {gradients['error']}"]
     return [f"{dtype}: {found['failed']}" for dtype, found in gradients.items() if "failed" in found]

@@ -1,17 +1,25 @@
-"""Ways to run a workload: eager, or `torch.compile` with some backend and options."""
+"""Ways to run a workload: eager, or `torch.compile` with some backend and options; with or without the optimizer.
+
+A label is `backend` or `backend:option=value:option=value`. In front of it, `train/` adds the update by AdamW to the
+step: `train/eager`, `train/inductor` with a compiled optimizer, `train/tapeless:backend=python` for
+`tapeless.train_step`. Two further labels are no compilers: `floor`, the step's products alone, and `jax`, the same
+network in JAX.
+"""
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from benchmarks.workloads import Workload
 
-EAGER = "eager"
+EAGER, FLOOR, JAX = "eager", "floor", "jax"
+WHOLE = "train/"
+LEARNING_RATE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -24,10 +32,38 @@ class Variant:
 
     @classmethod
     def parse(cls, text: str) -> "Variant":
-        """Read `backend` or `backend:option=value:option=value`; values are JSON or plain words."""
-        backend, *settings = text.split(":")
+        """Read a label; values of options are JSON or plain words."""
+        backend, *settings = text.removeprefix(WHOLE).split(":")
         pairs = (setting.partition("=") for setting in settings)
         return cls(text, backend, {name: _value(word) for name, _, word in pairs})
+
+    @property
+    def whole(self) -> bool:
+        """Is the optimizer's update part of the step?"""
+        return self.label.startswith(WHOLE)
+
+    @property
+    def compiles_slowly(self) -> bool:
+        """Does Inductor take part, which has a cache on disk?"""
+        return "inductor" in (self.backend, self.options.get("backend")) or self.settles_later
+
+    @property
+    def settles_later(self) -> bool:
+        """Does it go on compiling behind the first step?"""
+        return self.options.get("backend") == "auto"
+
+    def missing(self) -> str | None:
+        """Why this version of Tapeless cannot run the variant, if it cannot."""
+        if self.backend != "tapeless":
+            return None
+        from tapeless.errors import BadOption
+        from tapeless.options import Options
+
+        try:
+            Options.parse(self.options)
+        except BadOption as problem:
+            return str(problem)
+        return None
 
     def compile(self, function: Callable) -> Callable:
         """The function as this variant runs it."""
@@ -41,6 +77,13 @@ def _value(word: str) -> Any:
         return json.loads(word)
     except json.JSONDecodeError:
         return word
+
+
+class Runner(Protocol):
+    """Something that is timed."""
+
+    def step(self) -> Any:
+        """What is timed."""
 
 
 class Training:
@@ -67,6 +110,51 @@ class Training:
     def gradients(self) -> dict[str, Tensor | None]:
         """The gradient of each parameter by name."""
         return {name: parameter.grad for name, parameter in self.parameters.items()}
+
+
+Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
+
+
+def adamw(parameters: list[Tensor]) -> torch.optim.Optimizer:
+    """What whole steps are timed with."""
+    return torch.optim.AdamW(parameters, LEARNING_RATE)
+
+
+class WholeTraining:
+    """A workload being trained with the update of its parameters."""
+
+    def __init__(self, workload: Workload, variant: Variant, optimizer: Optimizer = adamw) -> None:
+        self.inputs = workload.inputs
+        self.parameters = dict(workload.model.named_parameters())
+        self._initial = {name: p.detach().clone() for name, p in self.parameters.items()}
+        trained = [p for p in self.parameters.values() if p.requires_grad]
+        self._run = _whole_step(workload, variant, optimizer(trained))
+
+    def step(self) -> Tensor:
+        """Forward, backward and update; the loss."""
+        return self._run(*self.inputs)
+
+    def gradients(self) -> dict[str, Tensor | None]:
+        """How far each parameter has moved, by name."""
+        return {name: p.detach() - self._initial[name] for name, p in self.parameters.items()}
+
+
+def _whole_step(workload: Workload, variant: Variant, optimizer: torch.optim.Optimizer) -> Callable[..., Tensor]:
+    if variant.backend == "tapeless":
+        import tapeless
+
+        return tapeless.train_step(workload.model, workload.loss, optimizer, **variant.options)
+    forward = _compiled_loss(workload, variant)
+    update = variant.compile(_own_code(lambda: optimizer.step(), f"{variant.label} update"))
+
+    def step(*inputs: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = forward(*inputs)
+        loss.backward()
+        update()
+        return loss
+
+    return step
 
 
 def _compiled_loss(workload: Workload, variant: Variant) -> Callable[..., Tensor]:

@@ -6,6 +6,7 @@ point. Dropout is zero everywhere, so that gradients can be compared.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -131,6 +132,12 @@ def mlp_deep() -> Workload:
 
 
 @workload
+def mlp_small() -> Workload:
+    """Three layers of 64: over before an optimizer written in Python has begun."""
+    return Workload(networks.perceptron([64, 64, 64, 64, 10], nn.ReLU), classification, _vectors(32, 64))
+
+
+@workload
 def tfm_plain() -> Workload:
     """A GPT whose attention is written out."""
     model = networks.CausalTransformer(vocabulary=8192, width=256, heads=4, layers=4, length=128)
@@ -173,6 +180,16 @@ def eight_heads_all_used() -> Workload:
     return Workload(networks.Heads(8), all_heads, _vectors(128, 256), compiled="model")
 
 
+def _layers(count: int) -> Workload:
+    """A narrow GPT of so many layers: what grows with depth."""
+    model = networks.CausalTransformer(vocabulary=256, width=64, heads=4, layers=count, length=64)
+    return Workload(model, next_token, _shifted(256, 4, 64))
+
+
+DEPTHS = {f"layers_{count}": count for count in (2, 4, 8, 16, 32)}
+MAKERS.update({name: partial(_layers, count) for name, count in DEPTHS.items()})
+
+
 # First order, from the configurations of transformers
 
 
@@ -210,6 +227,16 @@ def resnet18() -> Workload:
         problem_type="single_label_classification",
     )
     return _classifier(ResNetForImageClassification(config), _images(8, 64))
+
+
+@workload
+def resnet18_frozen() -> Workload:
+    """Fine-tuning: normalization by fixed statistics, and only the last stage and the head learn."""
+    made = resnet18()
+    for name, parameter in made.model.named_parameters():
+        learns = "stages.3" in name or "classifier" in name
+        parameter.requires_grad_(learns and "normalization" not in name)
+    return replace(made, model=networks.FixedStatistics(made.model))
 
 
 @workload

@@ -1,4 +1,9 @@
-"""What every test shares: one thread, a fixed seed, an empty Dynamo cache, and `--accept` for goldens."""
+"""What every test shares: one thread, a fixed seed, no caches, and `--accept` for goldens."""
+
+import os
+
+os.environ.setdefault("TAPELESS_BACKEND", "python")  # compiled in the background is only what a test asks for
+os.environ.setdefault("TAPELESS_CACHE_DIR", "")  # no cache on disk; with a directory here, the tests run with one
 
 import pytest
 import torch

@@ -324,3 +324,16 @@ def whisper_in_one_graph(dropout: float) -> tuple[nn.Module, Inputs]:
     model, inputs = _whisper(dropout)
     model.encoder.training = model.decoder.training = False
     return model, inputs
+
+
+class TwoHeads(nn.Module):
+    """A trunk with batch norm and dropout, and two heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.GELU(), nn.Dropout(0.3))
+        self.first, self.second = nn.Linear(6, 2), nn.Linear(6, 3)
+
+    def forward(self, x):
+        h = self.trunk(x)
+        return self.first(h), self.second(h).softmax(-1)

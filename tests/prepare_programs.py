@@ -162,6 +162,38 @@ def pointwise(draw: Draw):
     return f, (x,)
 
 
+@for_passes("square", "cube", "power_to_root", "fold_constants", "drop_nan_to_num_of_finite")
+def powers(draw: Draw):
+    x = tensor(draw, *shape(draw, 2), positive=True, dtype=pick(draw, torch.float64, torch.float32, torch.bfloat16))
+    exponent, factor = pick(draw, 0.5, -0.5, -1, 2, 3, 1.5, 0), pick(draw, 2, 3.0, True)
+    low, replaced = pick(draw, 0.0, 1.0, float("inf")), pick(draw, None, 2.0)
+
+    def f(x):
+        constant = torch.ones(x.shape, dtype=x.dtype) * factor - torch.zeros_like(x)
+        clean = torch.nan_to_num(torch.nan_to_num(x / (x - x[:1]), low, posinf=replaced).relu(), nan=0.5)
+        both = x.cos() * x.cos() * x.cos(), torch.mul(input=x, other=x), x.sin() * (x.sin() * x.sin())
+        return *both, torch.pow(x, exponent) * constant, x**exponent + torch.full((), 1.0).exp(), clean.cos()
+
+    return f, (x,)
+
+
+@for_passes("cross_entropy")
+def losses(draw: Draw):
+    rows, classes = shape(draw, 2)
+    x, target = tensor(draw, rows, classes), torch.arange(rows) % classes
+    axis, dim, flat = dim_of(draw, 2), pick(draw, 1, -1), pick(draw, "squeeze", "view", "")
+    reduce, early = pick(draw, torch.mean, torch.sum), pick(draw, True, False)
+
+    def f(x, target):
+        scores = F.log_softmax(x * 2, dim=axis)
+        picked = torch.gather(scores, dim, target.unsqueeze(dim))
+        picked = picked.squeeze(dim) if flat == "squeeze" else picked.view(-1) if flat == "view" else picked
+        loss = reduce(-picked) if early else -reduce(picked)
+        return loss, scores.sin() if flat else loss * 2
+
+    return f, (x, target)
+
+
 @for_passes("drop_neutral_truth")
 def truths(draw: Draw):
     x, truth = tensor(draw, *shape(draw, 2)), pick(draw, True, False)
@@ -261,6 +293,39 @@ def products(draw: Draw):
         )
 
     return f, (x, y, z, b, c)
+
+
+@for_passes("transpose_of_product", "transpose_into_product", "transpose_into_linear")
+def transposes(draw: Draw):
+    batch, m, k, n = shape(draw, 4, pick(draw, 2, 2, 1))
+    x, y = (tensor(draw, *s, dtype=torch.float64) for s in ((batch, k, m), (batch, n, k)))
+    w, b = torch.randn(n, m, dtype=torch.float64), torch.randn(n, dtype=torch.float64)
+    turn, biased = pick(draw, (0, 2, 1), (0, -1, 1), (1, 2, 0)), pick(draw, True, False)
+
+    def f(x, y, w, b):
+        a, c, fixed = x.sin(), y.cos(), torch.arange(n * m, dtype=x.dtype).reshape(n, m).sin()
+        both = torch.bmm(a.transpose(1, 2), c.permute(0, 2, 1)).transpose(-1, 1)
+        single = (a[0].t() @ c[0].t()).t().sum(0)
+        copied = torch.bmm(a.mT.contiguous(), c.transpose(1, 2).contiguous()), a[0].t().contiguous() @ c[0].t()
+        linear = F.linear(a.contiguous(), fixed, b if biased else None).permute(turn).contiguous()
+        return both.sum((0, 1)), single, *copied, linear.sin(), torch.addmm(b, a[0], w.sin().t().contiguous())
+
+    return f, (x, y, w, b)
+
+
+@for_passes("compress_product_of_cat")
+def compressed(draw: Draw):
+    rank, many, few = number(draw, 1, 3), number(draw, 8, 40), number(draw, 1, 4)
+    u, v, w, y = ((many, rank), (rank, many), (many, pick(draw, many, few)), (2 * many, few))
+    dim, batched, swap = pick(draw, 0, 1, -1, -2), pick(draw, True, False), pick(draw, 1, -1)
+
+    def f(u, v, w, y):
+        u, v, w, y = (t.expand(2, *t.shape) for t in (u, v, w, y)) if batched else (u, v, w, y)
+        rows = dim % 2 == 0 and w.shape[-1] == many
+        whole = torch.cat([u @ v, w][::swap], dim=(dim if rows else 1) % 2 + batched)
+        return whole @ y[..., : whole.shape[-1], :], (u @ v).sin() if few > 3 else y.cos()
+
+    return f, tuple(torch.randn(*size, dtype=torch.float64) for size in (u, v, w, y))
 
 
 @for_passes("thin_product_to_pointwise")

@@ -4,7 +4,7 @@ The folder says what is printed. `capture`: the captured graph. `prepare`: the g
 line `# prepare: name`, of a program `f` where it acts and of one where it must decline. `differentiate`,
 `specialize`: the backward. `lower`: the backward that serves every pattern of undefined cotangents. `partition`:
 forward and backward.
-A header line `# undefined: 0, 2` lists outputs that never receive a cotangent.
+A header line `# undefined: 0, 2` lists outputs that never receive a cotangent, `# memory: small` gives that option.
 """
 
 import inspect
@@ -48,6 +48,7 @@ class Golden:
         header = self.source.partition("\n")[0]
         listed = header.removeprefix("# undefined:") if header.startswith("# undefined:") else ""
         self.undefined = tuple(int(number) for number in listed.split(",") if number.strip())
+        self.options = {"memory": header.removeprefix("# memory: ")} if header.startswith("# memory: ") else {}
 
     @property
     def stage(self):
@@ -76,7 +77,7 @@ class Golden:
         return self.differentiate()
 
     def differentiate(self):
-        return tapeless.differentiate(self.function, *self.inputs, undefined=self.undefined)
+        return tapeless.differentiate(self.function, *self.inputs, undefined=self.undefined, options=self.options)
 
     def captured(self):
         return trace(self.function, tuple(self.fresh_inputs()), {}).graph

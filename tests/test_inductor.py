@@ -5,23 +5,10 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from comparing import seeded
+from models import TwoHeads
 from tapeless import torch_internals
-
-
-class Heads(nn.Module):
-    """A trunk with batch norm and dropout, and two heads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trunk = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.GELU(), nn.Dropout(0.3))
-        self.first, self.second = nn.Linear(6, 2), nn.Linear(6, 3)
-
-    def forward(self, x):
-        h = self.trunk(x)
-        return self.first(h), self.second(h).softmax(-1)
 
 
 def train(model, call, used):
@@ -37,7 +24,7 @@ def train(model, call, used):
 
 @pytest.mark.parametrize("used", [(0,), (0, 1)], ids=["one head", "both heads"])
 def test_training_equals_eager(used):
-    eager, ours = (seeded(0, Heads).double() for _ in range(2))
+    eager, ours = (seeded(0, TwoHeads).double() for _ in range(2))
     call = torch.compile(ours, backend="tapeless", options={"backend": "inductor"})
 
     torch.testing.assert_close(train(ours, call, used), train(eager, eager, used))
@@ -74,3 +61,18 @@ def test_a_failing_compiler_leaves_generated_python(monkeypatch):
         call(x)  # said once
 
     torch.testing.assert_close(x.grad, expected)
+
+
+def test_gradient_inside_a_function_that_breaks_there():
+    """The backward runs while Dynamo watches: Inductor's code is none of its business."""
+
+    def f(x, w):
+        y = torch.tanh(x @ w)
+        (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        return (slope @ w).square().sum() + y.sum()
+
+    call = torch.compile(f, backend="tapeless", options={"backend": "inductor"})
+    w = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    found = [torch.autograd.grad(function(x, w), (x, w)) for function in (f, call, call)]
+    torch.testing.assert_close(found[1:], [found[0]] * 2)

@@ -426,3 +426,27 @@ def test_forward_over_reverse():
             return list(forward.unpack_dual(g))
 
     agree("mlp", observation)
+
+
+def rows_of(out):
+    return torch.eye(out.numel(), dtype=out.dtype).reshape(-1, *out.shape)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_batched_cotangents(name):
+    """All rows of a Jacobian at once, which is how `torch.autograd.functional.jacobian(vectorize=True)` asks."""
+
+    def observation(parameters, call, x):
+        out = call(x)
+        return torch.autograd.grad(out, [x, *parameters], rows_of(out), is_grads_batched=True)
+
+    agree(name, observation)
+
+
+def test_batched_cotangents_at_second_order():
+    def observation(parameters, call, x):
+        out = call(x)
+        (jacobian,) = torch.autograd.grad(out, x, rows_of(out), is_grads_batched=True, create_graph=True)
+        return [jacobian, *torch.autograd.grad(jacobian.sin().sum(), [x, *parameters], allow_unused=True)]
+
+    agree("attention", observation)

@@ -218,7 +218,7 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_under_a_transform_of_torch(name):
-    """Dynamo steps aside there and the function runs in eager: the same numbers, nothing compiled."""
+    """Under plain `torch.compile` Dynamo steps aside and the function runs in eager: the same numbers."""
     model, x = seeded(0, lambda: (mlp(), leaf(2, 3).detach()))
     transform = TRANSFORMS[name]
     expected = tree_leaves(transform(lambda x: loss(model, x), x))

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from comparing import BACKEND, assert_values, compiled, leaf, seeded, take_gradients
+from tapeless.runtime.program import LIVE, MANY
 
 double = torch.float64
 
@@ -152,6 +153,33 @@ def test_hook_on_a_returned_intermediate(model, call):
 def test_backward_to_some_inputs_only(model, call):
     call(batch())[0].sum().backward(inputs=[model.first.weight])
     return take_gradients(model.parameters())
+
+
+def test_backward_computes_what_is_asked_for_of_many():
+    """Above some number of parameters one question stands for all; a part of them is asked for one by one."""
+    ways = seeded(0, lambda: [nn.Parameter(torch.randn(3, dtype=double)) for _ in range(2 * MANY)])
+    call = compiled(lambda ways, x: [(way * x).sin() for way in ways])
+    outs = call(ways, torch.ones(3, dtype=double))
+    program = next(p for p in LIVE if len(p.tensor_inputs) == 1 + len(ways))
+    loss = torch.stack(outs).sum()
+    (part,) = torch.autograd.grad(loss, ways[3], retain_graph=True)
+    loss.backward(inputs=ways[:2], retain_graph=True)
+    loss.backward()
+
+    assert_values([way.cos() for way in ways], [way.grad / (1 + (k < 2)) for k, way in enumerate(ways)])
+    assert_values([ways[3].cos()], [part])
+    assert [1, 2, len(ways)] == sorted(sum(wanted) for (_, _, wanted), _ in program.specialized_backwards())
+
+
+def test_a_tensor_left_over_from_a_transform():
+    kept = []
+    torch.func.grad(lambda x: (kept.append(x), x.sum())[1])(torch.ones(3, dtype=double))
+    w = leaf(3)
+    out = compiled(lambda x, w: (x * w).tanh())(kept[0], w)
+    out.sum().backward()
+
+    assert_values([1 - w.tanh() ** 2], [w.grad])
+    assert_values([w.tanh()], [out])
 
 
 @same_as_eager

@@ -3,6 +3,7 @@
 A failure here after an upgrade of torch says which door moved; the others may fail for that reason alone.
 """
 
+import pickle
 import warnings
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torch.autograd import forward_ad
 
 from tapeless import torch_internals
 from tapeless.errors import ProgramFailed
+from tapeless.torch_internals import dynamo as dynamo_door
 
 aten = torch.ops.aten
 
@@ -311,6 +313,94 @@ def test_with_effects_is_what_aot_autograd_writes():
     assert torch_internals.with_effects in targets(module)
 
 
+def test_a_convention_is_plain_data_once_the_compilers_are_gone():
+    """AOTAutograd's metadata, settings and wrappers survive pickling, and wrap as they did before."""
+
+    def program(x, y):
+        y.mul_(2)
+        return x[0], x + y
+
+    module, convention = captured(program, torch.ones(2, 3, requires_grad=True), torch.ones(2, 3))
+    again = pickle.loads(pickle.dumps(convention.without_compilers()))
+    x, y = torch.rand(2, 3, requires_grad=True), torch.rand(2, 3)
+    before = y.clone()
+    row, total = again.wrap(run(module))([y, x])  # in the order in which Dynamo met them
+
+    assert convention.hidden_outputs() == again.hidden_outputs()
+    assert torch.equal(2 * before, y)
+    assert row._base is x
+    assert torch.equal(x + y, total)
+
+
+def test_assumptions_count_what_dynamo_is_to_guard():
+    """Two arguments of symbolic size that overlap, one of them written to: Dynamo hears of it."""
+    counts = []
+
+    def backend(module, inputs):
+        before = torch_internals.assumptions()
+        torch_internals.capture_forward(module, inputs)
+        counts.append(torch_internals.assumptions() - before)
+        return module
+
+    def program(a, b):
+        a.mul_(2)
+        return a + b
+
+    base = torch.ones(4)
+    torch.compile(program, backend=backend, dynamic=True)(base[:3], base[1:])
+    torch.compile(lambda a: a + 1, backend=backend)(base)
+
+    assert counts[0] > 0
+    assert counts[1] == 0
+
+
+def test_circumstances_are_the_same_twice_and_change_with_the_mode():
+    here = torch_internals.circumstances()
+    with torch.no_grad():
+        assert here != torch_internals.circumstances()
+    assert here == torch_internals.circumstances()
+
+
+def test_new_fakes_have_the_type_asked_for():
+    mode = torch_internals.FakeTensorMode()
+    for shape, stride, offset in (((2, 3), (3, 1), 0), ((3, 2), (1, 4), 5), ((0, 2), (2, 1), 3), ((), (), 1)):
+        with torch_internals.without_modes():
+            fake = torch_internals.new_fake(mode, shape, stride, offset, torch.float64, torch.device("cpu"))
+
+        assert torch_internals.is_fake(fake)
+        assert (shape, stride, offset) == (tuple(fake.shape), fake.stride(), fake.storage_offset())
+        assert (torch.float64, "cpu", mode) == (fake.dtype, fake.device.type, fake.fake_mode)
+
+
+def test_the_fake_mode_of_a_trace_is_found():
+    modes = []
+
+    def backend(module, inputs):
+        modes.append((torch_internals.tracing_fake_mode(inputs), torch._guards.TracingContext.get().fake_mode))
+        return module
+
+    torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    ((found, expected),) = modes
+
+    assert found is expected
+
+
+def test_dynamo_names_functions_for_its_logs_alone(monkeypatch):
+    """Dynamo looks the name up where we replaced it; it is given where the log is written, and only there."""
+    asked = []
+    monkeypatch.setattr(dynamo_door, "get_funcname", lambda *args: asked.append(args) or "name")
+
+    def trace():
+        torch._dynamo.reset()
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+
+    trace()
+    assert [] == asked
+    monkeypatch.setattr(dynamo_door.log_state, "is_artifact_enabled", lambda name: name == "trace_call")
+    trace()
+    assert __file__ in {file for file, _ in asked}
+
+
 # -- fake tensors --------------------------------------------------------------------------------------------------
 
 
@@ -390,6 +480,65 @@ def test_in_forward_mode():
     assert (False, True, False) == (before, during, torch_internals.in_forward_mode())
 
 
+def test_is_batch():
+    x = torch.randn(3, requires_grad=True)
+    y, seen = x.sin(), []
+    y.register_hook(lambda g: seen.append(torch_internals.is_batch(g)))
+    torch.autograd.grad(y, x, torch.ones(3), retain_graph=True)
+    torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
+
+    assert [False, True] == seen
+
+
+def test_in_fx_trace():
+    seen = []
+    torch.fx.experimental.proxy_tensor.make_fx(lambda x: seen.append(torch_internals.in_fx_trace()) or x)(torch.ones(2))
+
+    assert [True, False] == [*seen, torch_internals.in_fx_trace()]
+
+
+class Squared(torch_internals.SingleLevelFunction):
+    """x² and 3x: a gradient that shows where it comes from."""
+
+    @staticmethod
+    def forward(ctx, layer, x):
+        (plain,) = layer.without([x])
+        with layer.below():
+            y = plain * plain
+        ctx.save_for_backward(x)
+        return layer.within([y])[0]
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, 3 * g * torch_internals.without_dead_wrappers(ctx.saved_tensors)[0]
+
+
+def test_layers():
+    seen = []
+
+    def look(x):
+        layer = torch_internals.innermost_layer()
+        assert isinstance(layer, torch_internals.Layer) and torch_internals.is_wrapped(x)
+        seen.append((layer.is_batch, layer.is_reverse))
+        if not layer.is_batch:
+            return layer.apply(Squared, layer, x).sum()
+        whole, dim = layer.whole(x)
+        assert (layer.batch_size(), layer.whole(torch.ones(2))[1]) == (whole.shape[dim], None)
+        with layer.below():
+            inner = torch_internals.innermost_layer()
+            y = whole * whole if inner is None else inner.apply(Squared, inner, whole)
+        return layer.one(y)
+
+    x = torch.arange(3.0)
+
+    torch.testing.assert_close(torch.func.grad(look)(x), 3 * x)
+    torch.testing.assert_close(torch.func.grad(lambda x: torch.func.grad(look)(x).sum())(x), torch.full((3,), 3.0))
+    torch.testing.assert_close(torch.func.vmap(look)(x), x * x)
+    torch.testing.assert_close(torch.func.grad(lambda x: torch.func.vmap(look)(x).sum())(x), 3 * x)
+    assert seen == [(False, True), (False, True), (True, False), (True, False)]
+    assert torch_internals.innermost_layer() is None and not torch_internals.is_wrapped(x)
+
+
 def test_in_functorch_and_outside_functorch():
     seen = []
 
@@ -442,6 +591,37 @@ def test_engine_wants_everything_in_a_plain_backward():
     Asking.apply(x, y).sum().backward()
 
     assert [True, True] == Asking.answers
+
+
+def test_accumulator_is_the_node_that_the_engine_knows():
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    found = (x * y).grad_fn.next_functions
+
+    assert torch_internals.accumulator(x) is found[0][0]
+
+
+def test_direct_apply_and_unwrap_if_dead_are_what_apply_does():
+    kept = []
+    torch.func.grad(lambda x: (kept.append(x), x.sum())[1])(torch.ones(2))
+    x = torch.ones(2, requires_grad=True)
+    dead = kept[0]
+    plain = torch_internals.unwrap_if_dead(dead)
+    out = torch_internals.direct_apply(Asking)(x, plain)
+
+    assert torch._C._functorch.is_gradtrackingtensor(dead)
+    assert not torch._C._functorch.is_gradtrackingtensor(plain)
+    assert x is torch_internals.unwrap_if_dead(x)
+    assert [2, 2] == out.tolist()
+    assert type(Asking.apply(x, dead).grad_fn) is type(out.grad_fn)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_in_grad_mode(enabled):
+    call = torch_internals.in_grad_mode(lambda args: torch.is_grad_enabled(), enabled)
+    with torch.no_grad():
+        inside = call([])
+
+    assert [enabled, enabled] == [inside, call([])]
 
 
 # -- tracing torch's own derivatives -------------------------------------------------------------------------------
@@ -567,3 +747,44 @@ def test_compile_with_inductor(static):
     run = torch_internals.compile_with_inductor(fx.GraphModule({}, graph), [x.meta["val"]], [real], False)
 
     torch.testing.assert_close(list(run([real])), [real.sin().t(), None])
+
+
+def test_what_inductor_compiled_travels_between_processes():
+    """`decompose_for_inductor`, `min_cut`, `compile_decomposed`, `Artifact`: two parts, cut and loaded."""
+
+    def joint(x, w, g):
+        y = torch.tanh(x @ w)
+        return [y, (g * (1 - y * y)) @ w.t()]
+
+    mode, _ = torch_internals.symbolic_sizes({})
+    real = [torch.randn(*shape, dtype=torch.float64) for shape in ((3, 4), (4, 2), (3, 2))]
+    graph = torch_internals.decompose_for_inductor(joint, [mode.from_tensor(t) for t in real])
+    forward, backward = torch_internals.min_cut(graph, 2, 1, [1])
+    runs = []
+    for part, is_backward in ((forward, False), (backward, True)):
+        compiled = torch_internals.compile_decomposed(part, is_backward, 1)
+        runs.append(pickle.loads(pickle.dumps(torch_internals.Artifact.of(compiled))).load())
+    y, *saved = runs[0](real[:2])
+    names = [node.name for node in backward.graph.find_nodes(op="placeholder")]
+    kept = [node.name for node in forward.graph.output_node().args[0]][1:]
+    (gradient,) = runs[1]([{**dict(zip(kept, saved)), "tangents_1": real[2]}[name] for name in names])
+
+    torch.testing.assert_close(joint(*real), [y, gradient])
+
+
+def test_symbolic_sizes_and_what_was_assumed_of_them():
+    mode, sizes = torch_internals.symbolic_sizes({"s0": 6, "s1": 8})
+    assert sizes["s0"] < sizes["s1"]
+    guards = torch_internals.guards_on(mode, list(sizes.values()))
+
+    assert torch_internals.holds(guards)([6, 9])
+    assert not torch_internals.holds(guards)([9, 6])
+    assert torch_internals.holds(None)([])
+
+
+def test_restrided():
+    mode = torch_internals.fake_mode_of([])
+    fake, real = mode.from_tensor(torch.ones(2, 3)), torch.ones(3, 2).t()
+
+    assert (1, 2) == torch_internals.restrided(fake, real).stride()
+    assert torch_internals.restrided(fake, torch.ones(2, 3)) is fake

@@ -69,7 +69,7 @@ def test_seven_dead_heads_leave_no_trace(built):
     for _ in range(4):
         step(call, x, [2])
     program = built[0]
-    variant = program.choose()
+    variant = program.choose([])
     backward = program.backward(
         variant, (*[i == 2 for i in range(HEADS)], *[False] * (variant.outputs - HEADS)), program.signature.wrt
     )

@@ -15,6 +15,7 @@ from tapeless.capture.program import Captured
 from tapeless.errors import NotATensor, NotDependent
 from tapeless.gradient import Gradient
 from tapeless.ir import graph as ir
+from tapeless.layers import transformable
 from tapeless.options import Options
 from tapeless.pipeline import differentiate_captured, prepared, trace
 
@@ -24,12 +25,14 @@ Wrt = int | str | Sequence[int | str] | None
 def compile(model: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """`torch.compile(model, backend="tapeless")`, Tapeless' options as keywords; torch.compile's own are passed on.
 
-    `torch.autograd.grad` and `backward()` inside the model are part of its graph, and differentiable again.
+    `torch.autograd.grad` and `backward()` inside the model are part of its graph, and differentiable again. Transforms
+    of `torch.func` around it are answered with programs of its graph.
     """
     theirs = {k: v for k, v in options.items() if k in _TORCH_COMPILE}
     ours = {k: v for k, v in options.items() if k not in _TORCH_COMPILE}
     Options.parse(ours)
-    return torch_internals.compile_capturing_autograd(model, "tapeless", ours, **theirs)
+    compiled = torch_internals.compile_capturing_autograd(model, "tapeless", ours, **theirs)
+    return compiled if theirs.get("disable") else transformable(model, compiled)
 
 
 _TORCH_COMPILE = ("fullgraph", "dynamic", "disable")
@@ -50,7 +53,8 @@ def differentiate(
     `undefined` lists the outputs that never receive a cotangent. `options` are those of `compile`.
     """
     call = Call.of(function, examples, wrt, keywords)
-    return call.differentiate(prepared(call.captured, Options.parse(options)), undefined)
+    chosen = Options.parse(options)
+    return call.differentiate(prepared(call.captured, chosen), undefined, chosen)
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,10 @@ class Call:
         captured = trace(function, args, {name: tracked[name] for name in keywords})
         return cls(captured, tracked, tuple(chosen) if wrt is not None else ())
 
-    def differentiate(self, captured: Captured, undefined: Sequence[int]) -> Gradient:
+    def differentiate(self, captured: Captured, undefined: Sequence[int], options: Options) -> Gradient:
         """The derivative of the captured graph, or of what the passes made of it."""
         leaves = [(name, leaf) for name, value in self.arguments.items() for leaf in _tensors(value)]
-        gradient = differentiate_captured(captured, leaves, undefined)
+        gradient = differentiate_captured(captured, leaves, undefined, options.memory)
         _check_dependence(gradient, self.named, self.arguments, [leaf for _, leaf in leaves])
         return gradient
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from tapeless.ir import text
 from tapeless.ir.copying import copy_graph
 from tapeless.ir.custom import inlined
 from tapeless.options import Options
+from tapeless.partition.peak import peak
+from tapeless.partition.rederive import is_view
 from tapeless.pipeline import preparation
 from tapeless.prepare.report import Preparation
 from tapeless.rules.support import support
@@ -34,6 +37,16 @@ class Saved:
     type: str
     bytes: int
     wanted_by: tuple[str, ...]  # the forward operators whose backward reads it, each with its source line
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """A forward value that the backward computes again; views aside, which cost nothing."""
+
+    name: str
+    op: str
+    type: str
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,8 @@ class Report:
     forward: str
     backward: str
     saved: tuple[Saved, ...]
+    recomputed: tuple[Recomputed, ...]
+    peak: int  # the most bytes that a step allocates at once, gradients included, as simulated
     rules: tuple[RuleUse, ...]
     savings: Savings  # what `undefined` outputs took away
     nodes: dict[str, int]  # calls in the program as captured and as prepared, in the backward, and `grad_of` regions
@@ -68,11 +83,13 @@ class Report:
     def summary(self) -> str:
         counts = ", ".join(f"{count} {what}" for what, count in self.nodes.items())
         removed = f"\n{self.savings}" if self.savings.removed else ""
-        return f"{self.title}: {counts}; {self.saved_bytes:,} bytes kept for the backward alone{removed}"
+        memory = f"{self.saved_bytes:,} bytes kept for the backward alone, {self.peak:,} at the peak of a step"
+        return f"{self.title}: {counts}; {memory}{removed}"
 
     def tables(self) -> dict[str, list[tuple[str, ...]]]:
         """Title → rows, the first of which is the heading."""
         saved = [(s.name, s.kind, s.type, f"{s.bytes:,}", "; ".join(s.wanted_by)) for s in self.saved]
+        again = [(r.name, r.op, r.type, f"{r.bytes:,}") for r in self.recomputed]
         rules = [(r.op, r.support, str(r.times)) for r in self.rules]
         passes = [("pass", "applied", "declined", "saves", "first at"), *self.preparation.rows()]
         removed = [
@@ -81,6 +98,7 @@ class Report:
         found = {
             "Passes before differentiation": passes,
             "What the backward reads": [("value", "kind", "type", "bytes", "for the gradient of"), *saved],
+            "What the backward computes again": [("value", "operator", "type", "bytes"), *again],
             "Rules": [("operator", "rule", "times"), *rules],
             "Removed": [("grad_of", "operator", "calls gone", "calls left", "why"), *removed],
         }
@@ -126,8 +144,9 @@ def explain(
     """How `function` is differentiated at inputs like `examples`. The arguments are those of `differentiate`."""
     call = Call.of(function, examples, wrt, keywords)
     captured = text.program(inlined(call.captured.graph), "program")
-    graph, done = preparation(call.captured, Options.parse(options))
-    gradient = call.differentiate(replace(call.captured, graph=graph), undefined)
+    chosen = Options.parse(options)
+    graph, done = preparation(call.captured, chosen)
+    gradient = call.differentiate(replace(call.captured, graph=graph), undefined, chosen)
     backward = gradient.backward.graph
     program = _without_temporaries(gradient)
     regions = list(dict.fromkeys(record for node in ir.calls(backward) if (record := ir.region(node))))
@@ -138,6 +157,8 @@ def explain(
         forward=str(gradient.forward),
         backward=str(gradient.backward),
         saved=tuple(_saved(gradient)),
+        recomputed=tuple(_recomputed(gradient)),
+        peak=peak(gradient.split).most,
         rules=tuple(_rules(gradient, regions)),
         savings=gradient.savings,
         preparation=done,
@@ -168,6 +189,20 @@ def _saved(gradient: Gradient) -> Iterator[Saved]:
         if readers:
             wanted_by = tuple(_described(record) for record in readers)
             yield Saved(node.name, kind, text.type_of(ir.value(node)), _bytes(ir.value(node)), wanted_by)
+
+
+def _recomputed(gradient: Gradient) -> Iterator[Recomputed]:
+    known = {node.name for node in ir.calls(gradient.split.forward)}
+    for node in ir.calls(gradient.split.backward):
+        again = node.name in known and ir.region(node) is None and node.op == "call_function"
+        if again and ir.is_tensor(node) and not is_view(node):
+            val = ir.value(node)
+            yield Recomputed(node.name, _operator(node), text.type_of(val), _bytes(val))
+
+
+def _operator(node: fx.Node) -> str:
+    source = node.args[0] if node.target is operator.getitem else node
+    return str(source.target) if isinstance(source, fx.Node) else ""
 
 
 def _readers(node: fx.Node) -> Iterator[ir.Region]:

@@ -21,17 +21,16 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_on
 
 from tapeless import torch_internals
 from tapeless.backends.python import compile_graph
-from tapeless.capture.program import Captured, capture
+from tapeless.capture.program import Captured
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
-from tapeless.ir.copying import copy_graph, copy_nodes
-from tapeless.ir.custom import inline_custom
+from tapeless.ir.copying import copy_nodes
 from tapeless.options import Options
-from tapeless.pipeline import prepared
+from tapeless.pipeline import captured_and_prepared
 from tapeless.runtime import bridge
 from tapeless.runtime.program import Program, Recent
 from tapeless.runtime.signature import Signature
-from tapeless.runtime.variant import runnable
+from tapeless.runtime.variant import functional_module, runnable
 
 SIGNATURES = 64  # graphs kept per function
 FUNCTIONS = 256  # functions remembered
@@ -148,10 +147,7 @@ class Runner:
     @cached_property
     def functional(self) -> fx.GraphModule:
         """The graph as calls that leave every operand alone, so that torch's own transforms can go through."""
-        graph = inline_custom(copy_graph(self.graph))
-        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
-            node.target = torch.ops.aten.reshape.default  # a batch may be laid out as no single value is
-        return fx.GraphModule({str(n.target): ir.constant(n) for n in graph.find_nodes(op="get_attr")}, graph)
+        return functional_module(self.graph)
 
     def _program(self, requires_grad: tuple[bool, ...]) -> Program:
         flags = tuple(ir.is_differentiable_type(ir.value(output)) for output in ir.outputs(self.graph))
@@ -181,7 +177,7 @@ class Result:
 
 def _record(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., list[Result]]:
     """The Dynamo backend that captures and runs nothing."""
-    entry, outputs = Entry(prepared(capture(module, inputs), Options())), len(ir.outputs(module.graph))
+    entry, outputs = Entry(captured_and_prepared(module, inputs, Options())), len(ir.outputs(module.graph))
     return lambda *args: [Result(entry, args, i) for i in range(outputs)]
 
 
@@ -207,7 +203,7 @@ def _caller_of(function: Any) -> Callable[..., Any]:
 def trace(function: Callable[..., Any], args: Any) -> tuple[Traced, list[torch.Tensor]]:
     """`function` at `args`, a pair (positional, keywords), and the tensors that it reads beside them, as of now."""
     leaves, spec = tree_flatten(args)
-    examples = [_example(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    examples = [example(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     with torch.enable_grad(), torch_internals.outside_functorch():
         out = _caller_of(function)(function, *tree_unflatten(examples, spec))
     results, out_spec = tree_flatten(out)
@@ -222,7 +218,7 @@ def trace(function: Callable[..., Any], args: Any) -> tuple[Traced, list[torch.T
     return traced, lived
 
 
-def _example(leaf: torch.Tensor) -> torch.Tensor:
+def example(leaf: torch.Tensor) -> torch.Tensor:
     """A tensor of the same type, to trace with: contiguous, a leaf, requiring a gradient where it can."""
     if not torch_internals.in_functorch() and not torch_internals.in_forward_mode():
         return leaf.detach().contiguous().requires_grad_(ir.is_differentiable_type(leaf))

@@ -13,6 +13,8 @@ from torch import fx
 
 from tapeless import prepare, torch_internals
 from tapeless.backends.select import compile_graph
+from tapeless.cache import Place
+from tapeless.capture.kept import place_of
 from tapeless.capture.program import Captured, capture
 from tapeless.errors import MissingRule, Unsupported
 from tapeless.gradient import Gradient
@@ -29,7 +31,7 @@ from tapeless.runtime.stages import runnable_program
 def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """A Dynamo graph → a function with eager's results, aliases, mutations and gradients."""
     try:
-        captured = prepared(capture(module, inputs), options)
+        captured = captured_and_prepared(module, inputs, options)
         run = differentiated(captured, options) if captured.needs_gradient else undifferentiated(captured, options)
     except (MissingRule, Unsupported) as problem:
         if options.fallback == "raise":
@@ -40,6 +42,26 @@ def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Ca
     return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
 
+def captured_and_prepared(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Captured:
+    """A Dynamo graph → the graph to be differentiated, found by this process or by one before it."""
+    kept = _place(module, inputs, options)
+    found = kept.read(torch_internals.tracing_fake_mode(inputs)) if kept else None
+    if found is not None:
+        graph, convention, versionless = found
+        return Captured(graph, convention, inputs, versionless)
+    assumed = torch_internals.assumptions()
+    captured = prepared(capture(module, inputs), options)
+    if kept and torch_internals.assumptions() == assumed:  # else Dynamo is to be told by capture, each time
+        kept.write((captured.graph, captured.convention.without_compilers(), captured.versionless))
+    return captured
+
+
+def _place(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Place | None:
+    """Where the captured and prepared graph is kept; nowhere if passes of the user's, or checks, are to run."""
+    settings = None if options.check else prepare.REGISTRY.settings(options.prepare)
+    return None if settings is None else place_of(module, inputs, settings, options.cache)
+
+
 def prepared(captured: Captured, options: Options) -> Captured:
     """The captured graph after the passes before differentiation."""
     return replace(captured, graph=preparation(captured, options)[0])
@@ -48,7 +70,8 @@ def prepared(captured: Captured, options: Options) -> Captured:
 def preparation(captured: Captured, options: Options) -> tuple[fx.Graph, Preparation]:
     """The prepared graph, and what was done to it."""
     examples = [captured.example(node) for node in ir.inputs(captured.graph)]
-    return prepare.run(captured.graph, captured.wrt, prepare.REGISTRY, options.prepare, options.check, examples)
+    wrt = [wanted and captured.needs_gradient for wanted in captured.wrt]  # weights require one under `no_grad` too
+    return prepare.run(captured.graph, wrt, prepare.REGISTRY, options.prepare, options.check, examples)
 
 
 def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
@@ -59,7 +82,7 @@ def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]]
 def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
     """The captured graph alone; should an input carry a tangent after all, the same with its derivative."""
     graph, asked, recording = captured.graph, signature(captured), torch.is_grad_enabled()  # not the example inputs
-    run = compile_graph(inlined(graph), "forward", options.backend)
+    run = compile_graph(inlined(graph), "forward", options.lone_backend)
 
     @cache
     def pushing_forward() -> Callable[[list[Any]], list[Any]]:
@@ -96,7 +119,10 @@ def trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def differentiate_captured(
-    captured: Captured, arguments: Sequence[tuple[str, torch.Tensor]], undefined: Sequence[int] = ()
+    captured: Captured,
+    arguments: Sequence[tuple[str, torch.Tensor]],
+    undefined: Sequence[int] = (),
+    memory: str | int | float = "fast",
 ) -> Gradient:
     """A captured graph → its forward and backward as programs; their first inputs are `arguments`, in order."""
     asked = signature(captured)
@@ -107,7 +133,7 @@ def differentiate_captured(
     graph = copy_nodes(ir.calls(captured.graph), order, ir.outputs(captured.graph))
     asked = replace(asked, wrt=tuple(flags.get(node, False) for node in order), hidden=(), mutated=())
     offset = len(captured.convention.mutated_inputs())
-    return Gradient.of(differentiate_graph(graph, asked), tuple(offset + i for i in undefined))
+    return Gradient.of(differentiate_graph(graph, asked, memory), tuple(offset + i for i in undefined))
 
 
 def _unused_input(graph: fx.Graph, name: str, tensor: torch.Tensor) -> fx.Node:

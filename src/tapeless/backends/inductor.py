@@ -62,14 +62,18 @@ class Compiled:
             reason = f"{type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem) else ''}"
             warnings.warn(f"Inductor failed on a {self.name}, which runs as generated Python: {reason}", stacklevel=2)
             return python.compile_graph(self.graph, self.name)
-        return _without_gradients(compiled)
+        return without_gradients(compiled)
 
 
-def _without_gradients(compiled: Callable[[list[Any]], Any]) -> Boxed:
-    """Kernels that write into given memory run outside grad mode only."""
+def without_gradients(compiled: Callable[[list[Any]], Any]) -> Boxed:
+    """Kernels that write into given memory run outside grad mode only, and unseen by Dynamo.
+
+    It would trace their code where a graph breaks at `torch.autograd.grad`, which runs a backward in a compiled frame.
+    """
+    unseen: Any = torch.compiler.disable(compiled)
 
     def run(args: list[Any]) -> list[Any]:
         with torch.no_grad():
-            return list(compiled(args))
+            return list(unseen(args))
 
     return run

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import fx
 
-from tapeless.backends import inductor, python
+from tapeless.backends import auto, inductor, python
 
-BACKENDS = {"python": python.compile_graph, "inductor": inductor.compile_graph}
+BACKENDS = {"auto": auto.compile_graph, "python": python.compile_graph, "inductor": inductor.compile_graph}
 
 
 def compile_graph(graph: fx.Graph, name: str = "forward", backend: str = "python") -> Callable[[list[Any]], list[Any]]:

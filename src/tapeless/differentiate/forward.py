@@ -24,6 +24,7 @@ from tapeless.ir.custom import CustomFunction
 from tapeless.ir.emit import Emitter
 from tapeless.ir.opaque import AutogradVjp
 from tapeless.ir.ops import zeros_if_undefined
+from tapeless.ir.symbols import has_symbols
 from tapeless.rules.fit import fit
 from tapeless.rules.registry import named_arguments, rule_of
 from tapeless.rules.traced import Untraceable
@@ -218,7 +219,7 @@ class SingleVjp:
     def __init__(self, node: fx.Node, active: list[fx.Node]) -> None:
         self.graph = fx.Graph()
         self.copies: dict[fx.Node, fx.Node] = {}
-        for argument in dict.fromkeys([*ir.inputs(node.graph), *node.all_input_nodes]):  # inputs: for their sizes
+        for argument in dict.fromkeys([*filter(has_symbols, ir.inputs(node.graph)), *node.all_input_nodes]):
             self.copies[argument] = self.graph.placeholder(argument.name)
             self.copies[argument].meta = dict(argument.meta)
         outputs = ir.value(node) if not isinstance(ir.value(node), torch.Tensor) else (ir.value(node),)

@@ -227,3 +227,8 @@ class Emitter(TorchDispatchMode):
 def _as_type_of(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     tensor = tensor if tensor.dtype == like.dtype else tensor.to(like.dtype)
     return tensor if tensor.shape == like.shape else tensor.expand(like.shape)
+
+
+def is_full_of_zeros(node: fx.Node) -> bool:
+    """Is this a structural zero that was filled in?"""
+    return node.target is aten.full.default and isinstance(node.args[1], (int, float)) and node.args[1] == 0

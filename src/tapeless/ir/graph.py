@@ -3,8 +3,9 @@
 A graph is a functional ATen program. Placeholders are its inputs, the output node holds a flat list. What a node's
 value looks like stands in `node.meta["val"]` (a fake tensor, a symbolic integer, or a tuple of those), where the user
 wrote it in `node.meta["stack_trace"]`, which `grad_of` region it belongs to in `node.meta["region"]`, whose
-cotangents it adds up in `node.meta["total_of"]`, the runtime test it stands under in `node.meta["guard"]`, and which
-pass made it from what in `node.meta["origin"]`: these keys are read and written here only.
+cotangents it adds up in `node.meta["total_of"]`, the runtime test it stands under in `node.meta["guard"]`, which pass
+made it from what in `node.meta["origin"]`, and whether a plan has the backward compute it again in
+`node.meta["again"]`: these keys are read and written here only.
 """
 
 from __future__ import annotations
@@ -93,6 +94,15 @@ def origin(node: fx.Node) -> Origin | None:
 
 def set_origin(node: fx.Node, record: Origin) -> None:
     node.meta["origin"] = record
+
+
+def again(node: fx.Node) -> bool | None:
+    """Is the value computed again by the backward, or not? None where no plan has decided."""
+    return node.meta.get("again")
+
+
+def set_again(node: fx.Node, decided: bool | None) -> None:
+    node.meta["again"] = decided
 
 
 def constant(node: fx.Node) -> torch.Tensor | None:

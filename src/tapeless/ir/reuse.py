@@ -14,6 +14,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from tapeless.ir import graph as ir
+from tapeless.ir.ops import accumulate
 
 aten = torch.ops.aten
 
@@ -21,6 +22,7 @@ IN_PLACE: dict[Any, str] = {
     aten.add.Tensor: "add_", aten.sub.Tensor: "sub_", aten.mul.Tensor: "mul_", aten.div.Tensor: "div_",
     aten.addmm.default: "addmm_", aten.neg.default: "neg_", aten.relu.default: "relu_", aten.exp.default: "exp_",
     aten.tanh.default: "tanh_", aten.sigmoid.default: "sigmoid_", aten.masked_fill.Scalar: "masked_fill_",
+    aten.scatter_add.default: "scatter_add_",
 }  # fmt: skip
 
 COMMUTATIVE = (aten.add.Tensor, aten.mul.Tensor)
@@ -31,7 +33,8 @@ FRESH_KERNELS = frozenset([
     aten._softmax_backward_data.default, aten._log_softmax_backward_data.default, aten.embedding_dense_backward.default,
     aten.native_layer_norm_backward.default, aten.native_layer_norm.default, aten.native_group_norm.default,
     aten.native_group_norm_backward.default, aten.native_batch_norm_backward.default,
-    aten._native_batch_norm_legit_functional.default, aten.convolution.default, aten.convolution_backward.default,
+    aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default,
+    aten.convolution.default, aten.convolution_backward.default,
     aten.slice_backward.default, aten.select_backward.default, aten.index_select.default, aten.embedding.default,
     aten.max_pool2d_with_indices_backward.default, aten.avg_pool2d_backward.default,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default, aten.gelu_backward.default,
@@ -45,12 +48,15 @@ FRESH_KERNELS = frozenset([
 NOT_FRESH = frozenset([aten.conj_physical.default, aten.positive.default])  # elementwise, but may return its argument
 
 
-def reusable_operands(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
-    """For each call that may work in place, the operand whose memory it takes."""
-    memory = _Memory(graph)
+def reusable_operands(graph: fx.Graph, defined: bool = False) -> dict[fx.Node, fx.Node]:
+    """For each call that may work in place, the operand whose memory it takes.
+
+    With `defined`, as it will be once all cotangents are known to be defined, and their sums are additions.
+    """
+    memory = _Memory(graph, defined)
     found: dict[fx.Node, fx.Node] = {}
     for node in ir.calls(graph):
-        operand = next((a for a in _candidates(node) if memory.may_take(node, a)), None)
+        operand = next((a for a in _candidates(_operator(node, defined), node) if memory.may_take(node, a)), None)
         if operand is not None:
             found[node] = operand
     return found
@@ -59,7 +65,8 @@ def reusable_operands(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
 class _Memory:
     """Whose memory each value lives in, and when that is read for the last time."""
 
-    def __init__(self, graph: fx.Graph) -> None:
+    def __init__(self, graph: fx.Graph, defined: bool) -> None:
+        self.defined = defined
         self.order = {node: i for i, node in enumerate(graph.nodes)}
         self.root: dict[fx.Node, fx.Node | None] = {}  # None: not known to be allocated by this program
         self.shared: set[fx.Node] = set()  # roots that an operator we know nothing about may have returned
@@ -74,7 +81,7 @@ class _Memory:
         if node.target is operator.getitem:
             source: Any = node.args[0]
             return node if self.root[source] is source else self.root[source]
-        if _is_fresh(node.target):
+        if _is_fresh(_operator(node, self.defined)):
             return node
         roots = [self.root[a] for a in node.all_input_nodes]
         if len(roots) == 1:
@@ -88,7 +95,7 @@ class _Memory:
             return False
         if self.last[operand] != self.order[node] or _layout(operand) is None or _layout(operand) != _layout(node):
             return False
-        if torch.Tag.pointwise not in node.target.tags and node.args.count(operand) > 1:  # type: ignore[union-attr]
+        if torch.Tag.pointwise not in _operator(node, self.defined).tags and node.args.count(operand) > 1:
             return False  # a product reads all of its operand for each element that it writes
         return all(self.root.get(a) is not operand for a in node.all_input_nodes if a is not operand)
 
@@ -99,10 +106,14 @@ def _is_fresh(op: Any) -> bool:
     return op in FRESH_KERNELS or torch.Tag.pointwise in op.tags
 
 
-def _candidates(node: fx.Node) -> list[Any]:
-    if node.target not in IN_PLACE or node.kwargs:
+def _operator(node: fx.Node, defined: bool) -> Any:
+    return aten.add.Tensor if defined and node.target is accumulate else node.target
+
+
+def _candidates(op: Any, node: fx.Node) -> list[Any]:
+    if op not in IN_PLACE or node.kwargs:
         return []
-    return list(node.args[:2] if node.target in COMMUTATIVE else node.args[:1])
+    return list(node.args[:2] if op in COMMUTATIVE else node.args[:1])
 
 
 def _layout(node: fx.Node) -> Any:

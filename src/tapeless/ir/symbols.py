@@ -64,6 +64,11 @@ class Symbols:
         raise AssertionError(f"no input has the size {symbol}")
 
 
+def has_symbols(node: fx.Node) -> bool:
+    """Is the node a symbolic number, or a tensor of which a size is one?"""
+    return _is_symbolic(ir.value(node)) or any(map(_is_symbolic, _shape(node)))
+
+
 def _shape(node: fx.Node) -> Any:
     val = ir.value(node)
     return val.shape if isinstance(val, torch.Tensor) else ()

@@ -37,6 +37,12 @@ def program(graph: fx.Graph, name: str = "forward", note: str = "") -> str:
     return programs({name: graph}, {name: note})
 
 
+def functional_program(graph: fx.Graph, name: str) -> str:
+    """The same for another compiler: no call works in place."""
+    body = function(graph, name, in_place=False)
+    return f"{header(body)}\n{body}"
+
+
 def programs(graphs: Mapping[str, fx.Graph], notes: Mapping[str, str]) -> str:
     """Several functions in one file, with a note at the head of some."""
     body = "\n\n".join(function(graph, name, notes.get(name, "")) for name, graph in graphs.items())
@@ -57,7 +63,7 @@ def _literal(item: tuple[str, torch.Tensor]) -> str:
     return f"{name} = torch.tensor({tensor.tolist()!r}, dtype={tensor.dtype})\n"
 
 
-def function(graph: fx.Graph, name: str, note: str = "") -> str:
+def function(graph: fx.Graph, name: str, note: str = "", in_place: bool = True) -> str:
     """A function of one list, which it empties: values are deleted at their last use, its arguments too."""
     lines = [f"def {name}(args):", *(f"{INDENT}# {line}" for line in note.splitlines())]
     arguments = ir.inputs(graph)
@@ -66,7 +72,7 @@ def function(graph: fx.Graph, name: str, note: str = "") -> str:
         names = ", ".join(node.name for node in arguments)
         lines += [f"{INDENT}{names}{',' if len(arguments) == 1 else ''} = args", f"{INDENT}args.clear()"]
     dead = _last_uses(graph)
-    taken = reusable_operands(graph)
+    taken = reusable_operands(graph) if in_place else {}
     for guard, group in groupby((n for n in ir.calls(graph) if n.target is not any_defined), ir.guard):
         nodes = list(group)
         lines += _block(nodes, dead, taken) if guard is None else _guarded_block(guard, nodes, dead)

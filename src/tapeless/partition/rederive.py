@@ -6,6 +6,8 @@
 - A copy or a mask at least twice as large as what it is made of: a repeated key, a causal mask, a number widened. It is
   written faster than a larger value is read back, and nobody pays for keeping it.
 
+Where a plan has decided (`plan`), that holds instead: of second order the same forward is divided once more.
+
 The other way round, a small view of a large value that nobody else keeps is saved as a copy: eager keeps all of it.
 """
 
@@ -16,12 +18,14 @@ from collections.abc import Sequence
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from tapeless import torch_internals
 from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
 from tapeless.ir.cost import likely_bytes
 from tapeless.ir.symbols import Symbolic
+from tapeless.rules.registry import named_arguments
 
 aten = torch.ops.aten
 
@@ -58,7 +62,8 @@ def rederived(joint: Joint) -> set[fx.Node]:
         if node.op == "placeholder":
             continue
         below = sum(sources[a] for a in node.all_input_nodes)
-        if is_free(node) or _is_arithmetic(node) or (_moves(node, joint) and 0 < size >= GROWTH * below):
+        grown = ir.again(node) is None and _moves(node, joint) and 0 < size >= GROWTH * below
+        if is_free(node) or _is_arithmetic(node) or ir.again(node) or grown:
             found.add(node)
             sources[node] = below
     return found
@@ -99,7 +104,17 @@ def _is_checkpointed(node: fx.Node) -> bool:
     mark = node.meta.get("recompute")
     if mark is None or mark.name not in ("MUST_RECOMPUTE", "PREFER_RECOMPUTE"):
         return False
-    return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
+    return not draws_numbers(node)
+
+
+def draws_numbers(node: fx.Node) -> bool:
+    """Does the call draw random numbers? Fused attention may, but does not without dropout."""
+    source = node.args[0] if node.target is operator.getitem else node
+    if not isinstance(source, fx.Node) or torch.Tag.nondeterministic_seeded not in getattr(source.target, "tags", ()):
+        return False
+    if not isinstance(source.target, OpOverload):
+        return True
+    return named_arguments(source.target, source.args, source.kwargs).get("dropout_p") != 0
 
 
 def copy_small_views(joint: Joint, again: set[fx.Node], kept: Sequence[fx.Node]) -> bool:

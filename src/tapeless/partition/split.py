@@ -5,8 +5,9 @@ Everything the backward reads from the forward is saved, except what it derives 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import fx
@@ -16,7 +17,8 @@ from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.ir.narrow import narrow
-from tapeless.partition.companions import companions
+from tapeless.partition.companions import Companions
+from tapeless.partition.cross_entropy import join_cross_entropy
 from tapeless.partition.rederive import copy_small_views, rederived
 
 aten = torch.ops.aten
@@ -41,6 +43,10 @@ class Split:
     captures: tuple[fx.Node, ...]  # the captured values as inputs of the backward
     companions: tuple[tuple[int, ...], ...]  # for each capture, the captures without which it is not saved
 
+    def with_captures(self) -> Split:
+        """The same with `captures` filled in: they are inputs of the backward."""
+        return replace(self, captures=tuple(ir.inputs(self.backward)[len(self.cotangent_outputs) :]))
+
     def with_companions(self, kept: Iterable[int]) -> list[int]:
         """The captures `kept` and those that have to be saved along with them, in order."""
         return sorted({j for k in kept for j in (k, *self.companions[k])})
@@ -58,13 +64,31 @@ class Split:
 
 
 def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
-    """Cut the joint graph where the forward ends. Inputs that are `mutated` after the call are saved as copies."""
+    """Cut the joint graph where the forward ends, so that the step is fast."""
+    return divide(joint, derived_again(joint, mutated))
+
+
+def derived_again(joint: Joint, mutated: Sequence[int] = ()) -> set[fx.Node]:
+    """What the backward computes again in any case. Inputs that are `mutated` after the call are saved as copies."""
+    join_cross_entropy(joint)
     again = rederived(joint)
     _copy_mutated(joint, mutated, again)
-    backward, captures = _needed(joint, again)
-    if copy_small_views(joint, again, captures):
-        backward, captures = _needed(joint, again)
-    captures, together = _with_companions(joint, captures, again)
+    copy_small_views(joint, again, needed(joint, again)[1])
+    return again
+
+
+Related = Callable[[fx.Node], list[fx.Node]]
+
+
+def related(joint: Joint) -> Related:
+    """The companions of each value, found once: they do not depend on what is saved."""
+    return cache(Companions(joint.active, joint.backward).of)
+
+
+def divide(joint: Joint, again: Collection[fx.Node], relations: Related | None = None) -> Split:
+    """The joint graph in two: the backward computes `again` what it needs of that, and reads the rest."""
+    backward, captures = needed(joint, again)
+    captures, together = _with_companions(joint, captures, again, relations or related(joint))
     known = {node: i for i, node in reversed(list(enumerate(joint.outputs))) if isinstance(node, fx.Node)}
     position = {node: i for i, node in enumerate(joint.inputs)}
     temporaries = [node for node in captures if node not in known and node not in position]
@@ -97,21 +121,26 @@ def _copy_mutated(joint: Joint, mutated: Sequence[int], again: set[fx.Node]) -> 
     for node in (joint.inputs[i] for i in mutated):
         readers = [user for user in node.users if user in joint.backward or user in again]
         if readers:
-            last = [*joint.inputs, *(g for g in joint.cotangents if g is not None)][-1]
-            with joint.graph.inserting_after(last):
-                copy = joint.graph.call_function(aten.clone.default, (node,))
-            copy.meta = dict(node.meta)
-            for reader in readers:
-                reader.replace_input_with(node, copy)
+            read_copy(joint, node, readers)
 
 
-def _needed(joint: Joint, again: set[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
+def read_copy(joint: Joint, node: fx.Node, readers: Iterable[fx.Node]) -> None:
+    """Let the `readers` of an input read a copy, made before anything else happens."""
+    last = [*joint.inputs, *(g for g in joint.cotangents if g is not None)][-1]
+    with joint.graph.inserting_after(last):
+        copy = joint.graph.call_function(aten.clone.default, (node,))
+    copy.meta = dict(node.meta)
+    for reader in readers:
+        reader.replace_input_with(node, copy)
+
+
+def needed(joint: Joint, again: Collection[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
     """What the backward consists of, and what it reads of the forward."""
     backward = _backward_nodes(joint, again)
     return backward, _captures(joint, backward)
 
 
-def _backward_nodes(joint: Joint, again: set[fx.Node]) -> list[fx.Node]:
+def _backward_nodes(joint: Joint, again: Collection[fx.Node]) -> list[fx.Node]:
     """What the gradients need, in order: live nodes of the reverse part and forward nodes that are derived again."""
     needed: set[fx.Node] = set()
     stack = [g for g in joint.gradients if g is not None]
@@ -138,7 +167,7 @@ def _in_order(joint: Joint, nodes: set[fx.Node]) -> list[fx.Node]:
 
 
 def _with_companions(
-    joint: Joint, captures: list[fx.Node], again: set[fx.Node]
+    joint: Joint, captures: list[fx.Node], again: Collection[fx.Node], relations: Related
 ) -> tuple[list[fx.Node], dict[fx.Node, list[fx.Node]]]:
     """Captures and what is to be saved along with each, in program order."""
     together: dict[fx.Node, list[fx.Node]] = {}
@@ -146,12 +175,12 @@ def _with_companions(
     while waiting:
         node = waiting.pop()
         if node not in together:
-            together[node] = _sources(companions(node, joint.active, joint.backward), again)
+            together[node] = _sources(relations(node), again)
             waiting.extend(together[node])
     return _in_order(joint, set(together)), together
 
 
-def _sources(nodes: list[fx.Node], again: set[fx.Node]) -> list[fx.Node]:
+def _sources(nodes: list[fx.Node], again: Collection[fx.Node]) -> list[fx.Node]:
     """What has to be saved in order to have `nodes`."""
     found: dict[fx.Node, None] = {}
     stack = list(nodes)

@@ -10,14 +10,14 @@ from tapeless.differentiate.activity import active_nodes
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.partition.split import Split
-from tapeless.specialize.rewrite import specialize
+from tapeless.specialize.rewrite import without_undefined
 
 
 def trim(parts: Split, defined: tuple[bool, ...]) -> Split | None:
     """`parts` for calls in which only the outputs `defined` get cotangents; None if all captures are needed still."""
     count = len(parts.cotangent_outputs)
     undefined = [k for k, output in enumerate(parts.cotangent_outputs) if not defined[output]]
-    backward = specialize(parts.backward, count, undefined)
+    backward = without_undefined(parts.backward, range(count), undefined)
     kept = _drop_captures(parts, backward)
     if len(kept) == len(parts.captures):
         return None
@@ -30,7 +30,7 @@ def restrict(parts: Split, wrt: tuple[bool, ...]) -> Split:
     if not unwanted:
         return parts
     count = len(parts.cotangent_outputs)
-    backward = specialize(parts.backward, count, (), unwanted, settle=False)
+    backward = without_undefined(parts.backward, range(count), (), unwanted, settle=False)
     results = [r for k, r in enumerate(ir.outputs(backward)) if k not in unwanted]
     backward.output_node().args = (results,)
     fewer = _with_captures(parts, backward, _drop_captures(parts, backward))

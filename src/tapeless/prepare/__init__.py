@@ -1,8 +1,12 @@
 """Stage 2: rewrites before differentiation. What makes a program smaller here pays twice: its backward shrinks too."""
 
 from tapeless.prepare.batch_norm import BATCH_NORM
+from tapeless.prepare.channels import CHANNELS
+from tapeless.prepare.compress import COMPRESS
+from tapeless.prepare.constants import CONSTANTS
 from tapeless.prepare.engine import run as run
 from tapeless.prepare.grouping import GROUPING
+from tapeless.prepare.losses import LOSSES
 from tapeless.prepare.noops import NOOPS
 from tapeless.prepare.passes import Pass as Pass
 from tapeless.prepare.passes import Phase as Phase
@@ -15,23 +19,31 @@ from tapeless.prepare.pattern import op as op
 from tapeless.prepare.pattern import tensors as tensors
 from tapeless.prepare.pieces import PIECES
 from tapeless.prepare.pointwise import POINTWISE
+from tapeless.prepare.powers import POWERS
 from tapeless.prepare.products import PRODUCTS
 from tapeless.prepare.reductions import REDUCTIONS
 from tapeless.prepare.registry import Registry, ordered
 from tapeless.prepare.sampling import SAMPLING
 from tapeless.prepare.sharing import SHARING
+from tapeless.prepare.transposes import TRANSPOSED
 from tapeless.prepare.views import VIEWS
 
 PREPARE = ordered(
     (
         *NOOPS,  # what stands between two calls hides patterns
         *VIEWS,  # fewer views to transpose; equal values look equal
+        *CONSTANTS,
         *POINTWISE,
+        *POWERS,
         *PIECES,
         *SHARING,  # one residual instead of two
+        *LOSSES,
         *PRODUCTS,
+        *COMPRESS,
+        *TRANSPOSED,
         *REDUCTIONS,
         *BATCH_NORM,
+        *CHANNELS,  # after folding: what is folded is in no order yet
         *SAMPLING,
         *GROUPING,
     )

@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tapeless import torch_internals
 from tapeless.ir import graph as ir
 
 TOLERANCE = {torch.float32: 1e-4, torch.complex64: 1e-4, torch.bfloat16: 5e-2, torch.float16: 5e-3}
+EXACT = 1e-9
 SEED = 7
 
 
@@ -40,7 +41,14 @@ def difference(before: fx.Graph, after: fx.Graph, wrt: Sequence[bool], examples:
         *((f"the gradient of {n.name}", a, b) for n, a, b in zip(
             ir.inputs(before), expected.gradients, actual.gradients, strict=True)),
     ]  # fmt: skip
-    return "; ".join(filter(None, (_told(*pair) for pair in pairs)))
+    bound = coarsest(before)
+    return "; ".join(filter(None, (_told(*pair, bound) for pair in pairs)))
+
+
+def coarsest(graph: fx.Graph) -> float:
+    """How far results may lie apart: a value of few digits anywhere in a program shows in all that it leads to."""
+    tensors = [val for val in tree_leaves(list(map(ir.value, graph.nodes))) if isinstance(val, torch.Tensor)]
+    return max((TOLERANCE.get(val.dtype, EXACT) for val in tensors), default=EXACT)
 
 
 def observe(graph: fx.Graph, inputs: Sequence[Any], wrt: Sequence[bool]) -> Observed:
@@ -100,7 +108,7 @@ def _own(x: Any, wanted: bool) -> Any:
     return x.detach().clone().requires_grad_(wanted and ir.is_differentiable_type(x))
 
 
-def _told(what: str, a: Any, b: Any) -> str:
+def _told(what: str, a: Any, b: Any, bound: float) -> str:
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         same = a is b or (type(a) is type(b) and a == b)
         return "" if same else f"{what} was {_short(a)}, is {_short(b)}"
@@ -108,7 +116,7 @@ def _told(what: str, a: Any, b: Any) -> str:
         return f"{what} was {a.dtype} {tuple(a.shape)}, is {b.dtype} {tuple(b.shape)}"
     if a.is_quantized:
         a, b = a.int_repr(), b.int_repr()
-    bound = TOLERANCE.get(a.dtype, 1e-9 if ir.is_differentiable_type(a) else 0)
+    bound = bound if ir.is_differentiable_type(a) else 0
     if torch.allclose(a, b, rtol=bound, atol=bound, equal_nan=True):
         return ""
     return f"{what} differs by {_distance(a, b):.3g}"

@@ -185,6 +185,7 @@ class Editor:
         self.moved = self.moved or len(roots) > 1
         for node, val in (self.relaid or {}).items():
             ir.set_value(node, val)
+            self.values.pop(node, None)
         for old, node in pairs:
             old.replace_all_uses_with(node)
             if any(root in self.active for root in roots):
@@ -217,6 +218,10 @@ class Site:
     def carries_derivative(self) -> bool:
         """May a derivative pass here, so that values are kept for the backward?"""
         return self.node in self.editor.active
+
+    def trains(self, node: fx.Node) -> bool:
+        """May a derivative be asked of this value?"""
+        return node in self.editor.active
 
     def reach(self, nodes: Sequence[fx.Node]) -> bool:
         """Count further calls among those that the rewrite goes through; may it?"""

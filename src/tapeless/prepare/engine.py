@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -145,15 +145,23 @@ def _blamed(editor: Editor, node: fx.Node | None, act: Any) -> Any:
     raise PassFailed(rule.name, " or ".join(map(str, rule.patterns)) or rule.says, place, problem)
 
 
-@cache
 def _ends(rule: Pass) -> frozenset[Any]:
     """The operators that a match can end in."""
-    return frozenset(overload for pattern in rule.patterns for overload in _overloads(pattern.name))
+    return frozenset(overload for name in _names(rule) for overload in _overloads(name))
 
 
 @cache
-def _overloads(name: str) -> tuple[Any, ...]:
+def _names(rule: Pass) -> frozenset[str]:
+    return frozenset(pattern.name for pattern in rule.patterns)
+
+
+def _overloads(name: str) -> Iterator[Any]:
     if name == "getitem":
-        return (operator.getitem,)
-    packets = [getattr(getattr(torch.ops, namespace), name, None) for namespace in NAMESPACES]
-    return tuple(getattr(packet, o) for packet in packets if packet is not None for o in packet.overloads())
+        yield operator.getitem
+    for namespace in NAMESPACES:
+        if (namespace, name) not in _KNOWN and (packet := getattr(getattr(torch.ops, namespace), name, None)):
+            _KNOWN[namespace, name] = tuple(getattr(packet, overload) for overload in packet.overloads())
+        yield from _KNOWN.get((namespace, name), ())
+
+
+_KNOWN: dict[tuple[str, str], tuple[Any, ...]] = {}  # what is missing may be there next time: libraries load late

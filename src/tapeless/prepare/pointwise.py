@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from tapeless.prepare.pattern import anything, numbers, op, tensors
 
 x, y = tensors("x y")
 (number,) = numbers("number")
-low, high, low2, high2, parts, dim, a, b, c, d, e = anything("low high low2 high2 parts dim a b c d e")
+low, high, low2, high2, parts, dim, a, b, c, d, e, f = anything("low high low2 high2 parts dim a b c d e f")
 
 Tensor = torch.Tensor
 
@@ -31,10 +32,17 @@ def drop_relu_of_nonnegative(site: Site) -> Any:
     return site.value(site.node.args[0])
 
 
-@rewrite(*(f(f(x)) for f in IDEMPOTENT), op.nan_to_num(op.nan_to_num(x, a, b, c), a, b, c))
+@rewrite(*(make(make(x)) for make in IDEMPOTENT), op.nan_to_num(op.nan_to_num(x, a, b, c), a, b, c))
 def drop_repeated(site: Site) -> Any:
     """f(f(x)) = f(x)."""
     return site.value(site.node.args[0])
+
+
+@rewrite(op.nan_to_num(op.relu(op.nan_to_num(x, a, b, c)), d, e, f))
+def drop_nan_to_num_of_finite(a: Any, b: Any, c: Any, site: Site) -> Any:
+    """relu of finite numbers is finite: nothing is left to replace."""
+    finite = all(bound is None or math.isfinite(bound) for bound in (a, b, c))
+    return site.value(site.node.args[0]) if finite else None
 
 
 @rewrite(op.neg(op.neg(x)), op.logical_not(op.logical_not(x)), op.bitwise_not(op.bitwise_not(x)))
@@ -104,6 +112,7 @@ def _called(node: fx.Node, operand: Tensor) -> Tensor:
 POINTWISE: tuple[Pass, ...] = (
     drop_relu_of_nonnegative,
     drop_repeated,
+    drop_nan_to_num_of_finite,
     drop_inverse,
     merge_clamps,
     drop_neutral_truth,

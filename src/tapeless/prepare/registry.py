@@ -50,6 +50,11 @@ class Registry:
                 on[name] = word.endswith("!")
         return [Chosen(r, on[r.name]) for r in known.values() if r.name in on and r.name not in self.wrong]
 
+    def settings(self, option: str) -> str | None:
+        """What `option` asks for, as text; None if a pass is among it that did not come with Tapeless."""
+        chosen = self.choose(option)
+        return repr([(c.rule.name, c.forced) for c in chosen]) if all(c.rule in self.ours for c in chosen) else None
+
 
 def ordered(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     """By phase, within a phase as listed."""

@@ -1,5 +1,7 @@
 """Derivative rules: data, not control flow. One file per family; importing this package registers them all."""
 
+from typing import Any
+
 from tapeless.rules import activation as _activation
 from tapeless.rules import attention as _attention
 from tapeless.rules import bilinear as _bilinear
@@ -26,9 +28,11 @@ from tapeless.rules import spectral as _spectral
 from tapeless.rules.decompositions import decomposition as decomposition
 from tapeless.rules.decompositions import get_provider as get_provider
 from tapeless.rules.decompositions import has_decomposition as has_decomposition
+from tapeless.rules.decompositions import installed as _installed
 from tapeless.rules.decompositions import run_decomposition as run_decomposition
 from tapeless.rules.decompositions import set_provider as set_provider
 from tapeless.rules.registry import bilinear as bilinear
+from tapeless.rules.registry import declared as _declared
 from tapeless.rules.registry import jvp as jvp
 from tapeless.rules.registry import linear as linear
 from tapeless.rules.registry import nondifferentiable as nondifferentiable
@@ -61,3 +65,15 @@ FAMILIES = (
     _special,
     _spectral,
 )
+
+
+def _state() -> tuple[Any, ...]:
+    return *_installed(), *_declared()
+
+
+_SHIPPED = _state()
+
+
+def are_as_shipped() -> bool:
+    """Are the rules and decompositions those that came with Tapeless, no more and no less?"""
+    return _state() == _SHIPPED

@@ -65,6 +65,11 @@ class Decompositions:
             self._formulas.pop((op, use), None)
         _count_change()
 
+    def entries(self) -> tuple[Any, ...]:
+        """Everything that is registered."""
+        with self._lock:
+            return tuple(self._formulas.items())
+
     def has_decomposition(self, op: OpOverload, use: Asked) -> bool:
         return self._find(op, use) is not None
 
@@ -97,6 +102,11 @@ def _count_change() -> None:
 def get_provider() -> Provider | None:
     """The installed provider, if there is one."""
     return _provider
+
+
+def installed() -> tuple[Any, ...]:
+    """The provider and what its table holds now, to be compared with what was there before."""
+    return _provider, *(_provider.entries() if isinstance(_provider, Decompositions) else ())
 
 
 def set_provider(provider: Provider | None) -> Provider | None:

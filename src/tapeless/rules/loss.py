@@ -178,10 +178,15 @@ def soft_margin_loss_backward_jvp(grad_output, self, target, grad_output_t, self
 # -- of classes ----------------------------------------------------------------------------------------------------
 
 
+def _total_weight(out, reduction):
+    """The sum of the weights, which only a mean reads: nothing to save for the others."""
+    return out[1] if reduction == MEAN else torch.ones((), dtype=out[1].dtype, device=out[1].device)
+
+
 @vjp(aten.nll_loss_forward.default, wrt="self", linear_in="self")
 def nll_loss(g, self, target, weight, reduction, ignore_index, out):
     """x̄ = −w[t] ȳ at the target's place, over the total weight for the mean."""
-    return aten.nll_loss_backward(g[0], self, target, weight, reduction, ignore_index, out[1])
+    return aten.nll_loss_backward(g[0], self, target, weight, reduction, ignore_index, _total_weight(out, reduction))
 
 
 @jvp(aten.nll_loss_forward.default)
@@ -199,7 +204,7 @@ def nll_loss_backward(g, target, weight, reduction, ignore_index):
 @vjp(aten.nll_loss2d_forward.default, wrt="self", linear_in="self")
 def nll_loss2d(g, self, target, weight, reduction, ignore_index, out):
     """x̄ = −w[t] ȳ at the target's place, over the total weight for the mean."""
-    return aten.nll_loss2d_backward(g[0], self, target, weight, reduction, ignore_index, out[1])
+    return aten.nll_loss2d_backward(g[0], self, target, weight, reduction, ignore_index, _total_weight(out, reduction))
 
 
 @jvp(aten.nll_loss2d_forward.default)

@@ -70,6 +70,12 @@ def is_nondifferentiable(op: OpOverload) -> bool:
     return op in NONDIFFERENTIABLE
 
 
+def declared() -> tuple[Any, ...]:
+    """All that is declared now, to be compared with what was declared before."""
+    rules = ((r.op, r.form, *r.vjps.items(), r.jvp, r.zero_groups, frozenset(r.constants)) for r in RULES.values())
+    return *rules, frozenset(NONDIFFERENTIABLE)
+
+
 # -- declaring -----------------------------------------------------------------------------------------------------
 
 

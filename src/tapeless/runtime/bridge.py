@@ -19,9 +19,14 @@ from tapeless import torch_internals
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate
+from tapeless.runtime.fused import Fused, NotServed
+from tapeless.runtime.noughts import arrived
 from tapeless.runtime.program import Program
-from tapeless.runtime.signature import Mask
+from tapeless.runtime.signature import ZERO, Mask
 from tapeless.runtime.variant import Variant
+
+# What `Bridge.apply` takes before the program's own arguments, and its backward has no gradients for.
+LEADING = 3
 
 
 class _Hidden:
@@ -40,20 +45,25 @@ class _Replay:
     random_state: torch.Tensor | None
 
     @classmethod
-    def of(cls, args: tuple[Any, ...], random: bool, mutated: Sequence[int]) -> _Replay:
+    def of(cls, args: tuple[Any, ...], program: Program) -> _Replay:
+        mutated = program.signature.mutated
         kept = tuple(a.clone() if i in mutated else a for i, a in enumerate(args)) if mutated else args
-        state = torch.get_rng_state() if random else None
-        return cls(kept, [a._version for a in kept if isinstance(a, torch.Tensor)], state)
+        state = torch.get_rng_state() if program.random else None
+        return cls(kept, _versions(kept, program), state)
 
     def run(self, program: Program) -> list[Any]:
         """The full forward once more, on the same numbers."""
-        if self.versions != [a._version for a in self.args if isinstance(a, torch.Tensor)]:
+        if self.versions != _versions(self.args, program):
             raise Unsupported(
                 "an input was modified in place between a forward and a backward that asks for more gradients than the "
                 "last ones did; modify a copy, or call backward first"
             )
         with _random_numbers_of(self.random_state):
             return apply(program, program.whole, list(self.args))
+
+
+def _versions(args: Sequence[Any], program: Program) -> list[int]:
+    return [a._version for a, is_tensor in zip(args, program.tensor_inputs, strict=True) if is_tensor]
 
 
 @contextlib.contextmanager
@@ -66,17 +76,39 @@ def _random_numbers_of(state: torch.Tensor | None) -> Iterator[None]:
 
 
 def run(program: Program, args: list[Any]) -> list[Any]:
-    """Run a program under autograd."""
-    return apply(program, program.whole if torch_internals.in_forward_mode() else program.choose(), args)
+    """Run a program under autograd; the list is used up."""
+    if torch_internals.in_forward_mode():
+        return apply(program, program.whole, args)
+    variant = program.choose(args)
+    if not isinstance(variant, Fused):
+        return apply(program, variant, args)
+    try:
+        return apply(program, variant, list(args))
+    except (NotServed, AssertionError):  # the latter of strides that Inductor's code does not know
+        program.give_up_compiling()
+        return apply(program, program.whole, args)
 
 
-def apply(program: Program, variant: Variant, args: list[Any]) -> list[Any]:
-    outs = Bridge.apply(program, variant, *args)
-    real = [out.tensor if isinstance(out, _Hidden) else out for out in outs[: variant.parts.real_outputs]]
-    return _tangents_alone(real, variant) if torch_internals.in_forward_mode() else real
+def apply(program: Program, variant: Variant | Fused, args: list[Any]) -> list[Any]:
+    call = _applied(program, args)
+    args[:0] = (program, variant, program.probe)  # in place: a thousand arguments are copied often enough
+    outs = list(call(*args))
+    del outs[variant.parts.real_outputs :]
+    for i in program.signature.hidden:
+        outs[i] = outs[i].tensor
+    return _tangents_alone(outs, variant) if torch_internals.in_forward_mode() else outs
 
 
-def _tangents_alone(outs: list[Any], variant: Variant) -> list[Any]:
+def _applied(program: Program, args: list[Any]) -> Any:
+    """`Bridge.apply`, without its look at every argument where only few of them can be left over from a transform."""
+    if program.unwrapped is None or torch_internals.in_functorch():
+        return Bridge.apply
+    for i in program.unwrapped:
+        args[i] = torch_internals.unwrap_if_dead(args[i])
+    return _direct_apply
+
+
+def _tangents_alone(outs: list[Any], variant: Variant | Fused) -> list[Any]:
     """Outputs that require no gradient may carry a tangent; autograd gave them a history for its sake."""
     for i in variant.constant_outputs:
         if i < len(outs) and isinstance(outs[i], torch.Tensor) and outs[i].requires_grad:
@@ -99,51 +131,53 @@ class Bridge(torch.autograd.Function):
     """Runs a variant's forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, program: Program, variant: Variant, *args: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, program: Program, variant: Variant | Fused, probe: Any, *args: Any) -> tuple[Any, ...]:
         ctx.set_materialize_grads(False)
         ctx.program, ctx.variant = program, variant
-        trimmed = variant is not program.whole
-        ctx.replay = _Replay.of(args, program.random, program.signature.mutated) if trimmed else None
-        if torch_internals.in_forward_mode():
+        ctx.replay = None if variant is program.whole else _Replay.of(args, program)
+        forward_mode = torch_internals.in_forward_mode()
+        if forward_mode:
             ctx.random_state = torch.get_rng_state() if program.random else None
-        outs = variant.forward(list(args))
-        parts = variant.parts
-        saved = [*(args[i] for i in parts.captured_inputs), *(outs[i] for i in parts.captured_outputs)]
-        ctx.save_for_backward(*(v for v in saved if isinstance(v, torch.Tensor)))
+        outs = list(variant.forward(list(args)))
+        _save(ctx, variant.captured(args, outs))
         constant = variant.constant_outputs
-        if torch_internals.in_forward_mode():
+        if forward_mode:
             ctx.args, ctx.results = args, [_type_of(out, i, variant) for i, out in enumerate(outs)]
             constant = [i for i in constant if ctx.results[i] is None]
-        ctx.numbers = [None if isinstance(v, torch.Tensor) else v for v in saved] if variant.saves_numbers else None
         for i in program.signature.hidden:
             outs[i] = _Hidden(outs[i])
-        ctx.mark_non_differentiable(*(outs[i] for i in constant if isinstance(outs[i], torch.Tensor)))
+        if constant:
+            ctx.mark_non_differentiable(*(outs[i] for i in constant if isinstance(outs[i], torch.Tensor)))
         return tuple(outs)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
         program, variant = ctx.program, ctx.variant
-        mask = tuple(g is not None for g in cotangents)
+        mask = arrived(cotangents, variant.parts.real_outputs)
         wanted = _wanted(ctx)
-        if not variant.serves(mask):
-            return None, None, *_unexpected(ctx, cotangents, wanted)
-        if any(mask[: variant.parts.real_outputs]):
-            program.profile.record(mask[: variant.parts.real_outputs])
-        if torch.is_grad_enabled() or torch_internals.in_forward_mode():
-            return None, None, *_differentiable(ctx, mask, wanted, cotangents)
+        recording = torch.is_grad_enabled() or torch_internals.in_forward_mode()
+        if not variant.serves(mask, wanted, recording):
+            return None, None, None, *_unexpected(ctx, cotangents, wanted)
+        if ZERO in mask:
+            cotangents = tuple(None if m == ZERO else g for m, g in zip(mask, cotangents, strict=True))
+        program.profile.record(mask[: variant.parts.real_outputs])
+        if any(g is not None and torch_internals.is_batch(g) for g in cotangents):
+            return None, None, None, *_batched(ctx, mask, wanted, cotangents)
+        if recording:
+            return None, None, None, *_differentiable(ctx, mask, wanted, cotangents)
         backward = program.backward(variant, mask, wanted)
         args = backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)])
         del cotangents
         ctx.maybe_clear_saved_tensors()
         if torch_internals.autocast_enabled():  # the program says which dtypes it wants
             with torch_internals.without_autocast():
-                return None, None, *backward.spread(backward.run(args))
-        return None, None, *backward.spread(backward.run(args))
+                return None, None, None, *backward.spread(backward.run(args))
+        return None, None, None, *backward.spread(backward.run(args))
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
-        given = tuple(isinstance(t, torch.Tensor) for t in tangents[2:])
-        args = [*ctx.args, *(t for t in tangents[2:] if isinstance(t, torch.Tensor))]
+        given = tuple(isinstance(t, torch.Tensor) for t in tangents[LEADING:])
+        args = [*ctx.args, *(t for t in tangents[LEADING:] if isinstance(t, torch.Tensor))]
         recording = torch.is_grad_enabled()
         requires_grad = tuple(recording and isinstance(a, torch.Tensor) and a.requires_grad for a in args)
         with _random_numbers_of(ctx.random_state):  # the tangent program draws those of the forward again
@@ -180,7 +214,7 @@ def _tangent(found: Any, kind: _Type | None) -> Any:
     return found if kind.is_laid_out_as(found) else kind.empty().copy_(found)
 
 
-def _type_of(out: Any, index: int, variant: Variant) -> _Type | None:
+def _type_of(out: Any, index: int, variant: Variant | Fused) -> _Type | None:
     """The type of an output that carries tangents: autograd insists on a tensor for those."""
     carries = ir.is_differentiable_type(out) and index not in variant.signature.hidden
     return _Type(out.shape, out.stride(), out.dtype, out.device) if carries else None
@@ -197,13 +231,21 @@ def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any
         return backward.spread(found)
 
 
+def _batched(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
+    """The backward on a batch of cotangents, one operator at a time: autograd records what is inside the batch."""
+    backward = ctx.variant.specialized(mask, wanted)  # never the general form, which tests what has arrived
+    with torch_internals.without_autocast():
+        args = backward.select([*_coerced(cotangents, ctx.variant.formats), *_saved(ctx)])
+        return backward.spread(backward.functional(*args))
+
+
 def _unexpected(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
     """Cotangents that a trimmed forward did not expect, and perhaps such of its temporaries as well (second order)."""
     real = ctx.variant.parts.real_outputs
     gradients = _replayed(ctx, cotangents, wanted)
     if all(g is None for g in cotangents[real:]):
         return gradients
-    of_temporaries = Bridge.backward(ctx, *(None,) * real, *cotangents[real:])[2:]
+    of_temporaries = Bridge.backward(ctx, *(None,) * real, *cotangents[real:])[LEADING:]
     return [accumulate(a, b) for a, b in zip(gradients, of_temporaries, strict=True)]
 
 
@@ -211,6 +253,8 @@ def _replayed(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
     """The gradients from cotangents of real outputs: run the full forward again and differentiate that."""
     program: Program = ctx.program
     program.profile.mispredicted()
+    if isinstance(ctx.variant, Fused):
+        program.give_up_compiling()
     real = ctx.variant.parts.real_outputs
     program.profile.record(tuple(g is not None for g in cotangents[:real]))
     create_graph = torch.is_grad_enabled()
@@ -240,9 +284,16 @@ def _tracked(value: Any, wanted: bool, create_graph: bool) -> Any:
 
 
 def _wanted(ctx: Any) -> Mask:
-    """Per input: will the engine use a gradient for it?"""
-    edges = iter(ctx.next_functions)  # of the tensor arguments alone
-    return tuple(is_tensor and _wants(next(edges)[0]) for is_tensor in ctx.program.tensor_inputs)
+    """Per input: will the engine use a gradient for it?
+
+    Where the engine runs the whole graph it uses all of them. Whether it does is seen at the probe, an input that
+    nobody asks for: only the whole graph includes it.
+    """
+    program = ctx.program
+    if program.probe is not None and torch_internals.engine_wants(program.probe_node):
+        return ctx.needs_input_grad[LEADING:]
+    edges = iter(ctx.next_functions[program.probe is not None :])  # of the tensor arguments alone
+    return tuple(is_tensor and _wants(next(edges)[0]) for is_tensor in program.tensor_inputs)
 
 
 def _wants(node: Any) -> bool:
@@ -251,12 +302,29 @@ def _wants(node: Any) -> bool:
 
 def _coerced(cotangents: Sequence[Any], formats: Sequence[Any]) -> list[Any]:
     """Cotangents in the memory format that the backward was written for; autograd may send expanded ones."""
-    plain = [None if g is None else g.contiguous(memory_format=f) for g, f in zip(cotangents, formats, strict=True)]
-    return [g.resolve_conj() if g is not None and g.is_conj() else g for g in plain]
+    found = list(cotangents)
+    for i, g in enumerate(found):
+        if g is not None:
+            g = g.contiguous(memory_format=formats[i])
+            found[i] = g.resolve_conj() if g.is_conj() else g
+    return found
 
 
-def _saved(ctx: Any) -> list[Any]:
+def _save(ctx: Any, captured: list[Any]) -> None:
+    """Keep what the backward reads: tensors with autograd, which watches over their versions; numbers as they are."""
+    ctx.numbers = None
+    if ctx.variant.saves_numbers:
+        ctx.numbers = [None if isinstance(v, torch.Tensor) else v for v in captured]
+        captured = [v for v in captured if isinstance(v, torch.Tensor)]
+    if captured:
+        ctx.save_for_backward(*captured)
+
+
+def _saved(ctx: Any) -> Sequence[Any]:
     if ctx.numbers is None:
-        return list(ctx.saved_tensors)
+        return ctx.saved_tensors
     tensors = iter(ctx.saved_tensors)
     return [next(tensors) if number is None else number for number in ctx.numbers]
+
+
+_direct_apply = torch_internals.direct_apply(Bridge)

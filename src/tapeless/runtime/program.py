@@ -10,19 +10,22 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 from torch import fx
 
+from tapeless import torch_internals
 from tapeless.differentiate.activity import active_nodes
 from tapeless.differentiate.forward import push_forward
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph
 from tapeless.options import Options
+from tapeless.runtime.contest import Contest
 from tapeless.runtime.derivatives import DERIVATIVES
+from tapeless.runtime.fused import Fused
 from tapeless.runtime.signature import Mask, Signature
 from tapeless.runtime.variant import Backward, Variant
 
@@ -30,6 +33,7 @@ T = TypeVar("T")
 
 LIVE: weakref.WeakSet[Program] = weakref.WeakSet()
 
+MANY = 8  # inputs with gradients: one question whether all of them are wanted is cheaper than one for each
 LONG = 256  # nodes: a backward up to this size is specialised in milliseconds, at the first sight of a mask
 
 
@@ -74,8 +78,11 @@ class Profile:
     specialized: int = 0
 
     def record(self, mask: Mask) -> None:
-        self.streak = self.streak + 1 if mask == self.mask else 1
-        self.mask = mask
+        """These cotangents arrived, of outputs that are really returned; nothing is learnt where none did."""
+        if mask == self.mask:
+            self.streak += 1
+        elif any(mask):
+            self.mask, self.streak = mask, 1
 
     def mispredicted(self) -> None:
         self.mispredictions += 1
@@ -89,17 +96,31 @@ class Program:
         self.signature = signature
         self.options = options or Options()
         variants = self.options.variants
-        self.whole = Variant(DERIVATIVES.of(graph, signature), signature, backend=self.options.backend)
+        parts = DERIVATIVES.of(graph, signature, self.options.memory, self.options.cache)
+        self.whole = Variant(parts, signature, backend=self.options.first_backend)
         self.tensor_inputs = [ir.is_tensor(node) for node in ir.inputs(graph)]
+        self.unwrapped = self._unwrapped()
+        self.probe = torch.empty(0, requires_grad=True) if sum(signature.wrt) >= MANY else None
+        self.probe_node = None if self.probe is None else torch_internals.accumulator(self.probe)
         self.random = any(is_random(node) for node in ir.calls(graph))
         # A copy of an overwritten input has no history: a forward run again from it cannot be differentiated twice.
         self._overwrites_history = any(signature.wrt[i] for i in signature.mutated)
         self.profile = Profile()
         self._trimmed: Recent[Variant | None] = Recent(variants)
         self._backwards: Recent[Backward] = Recent(4 * variants)
+        self._latest_backward: tuple[Any, Backward | None] = (None, None)
+        self._latest_choice: tuple[Mask | None, Variant | Fused | None] = (None, None)  # where it is final
         self._tangents: Recent[Program] = Recent(4 * variants)
         self._derivatives: Recent[tuple[Backward, Program | None]] = Recent(4 * variants)
+        self._contests: Recent[Contest] | None = Recent(variants) if self.options.in_background else None
         LIVE.add(self)
+
+    def _unwrapped(self) -> list[int] | None:
+        """The tensor inputs that may be left over from a transform of `torch.func`: no parameter is; None: unknown."""
+        if not self.signature.parameters:
+            return None
+        flags = zip(self.tensor_inputs, self.signature.parameters, strict=True)
+        return [i for i, (is_tensor, is_parameter) in enumerate(flags) if is_tensor and not is_parameter]
 
     def tangent(self, given: Mask, requires_grad: Mask) -> Program:
         """The program (inputs, tangents of the inputs `given`) → tangents of everything the whole forward returns."""
@@ -113,21 +134,58 @@ class Program:
 
         return self._tangents.find((given, requires_grad), build)
 
-    def choose(self) -> Variant:
-        """The forward to run now: trimmed to the mask that keeps arriving, if that saves anything."""
+    def choose(self, args: Sequence[Any]) -> Variant | Fused:
+        """The forward to run now: trimmed to the mask that keeps arriving, if that saves anything; perhaps compiled."""
         mask, profile = self.profile.mask, self.profile
-        if mask is None or all(mask) or profile.streak < profile.patience or self._overwrites_history:
+        if mask is None or profile.streak < profile.patience or self._overwrites_history:
             return self.whole
-        return self._trimmed.find(mask, lambda: self.whole.trimmed(mask)) or self.whole
+        latest, chosen = self._latest_choice
+        if mask is latest and chosen is not None:
+            return chosen
+        plain = self.whole if all(mask) else self._trimmed.find(mask, lambda: self.whole.trimmed(mask)) or self.whole
+        if self._contests is None:
+            self._latest_choice = (mask, plain)
+            return plain
+        contest = self._contests.find(mask, lambda: Contest(plain, mask))
+        self._latest_choice = (mask, contest.winner)
+        return contest.winner or contest.choose(args)
 
-    def backward(self, variant: Variant, mask: Mask, wanted: Mask) -> Backward:
+    @property
+    def backends(self) -> list[str]:
+        """How far compilation in the background is, for each mask that recurred."""
+        return [contest.state for contest in list((self._contests or {}).values())]
+
+    def give_up_compiling(self) -> None:
+        """The program is used in ways that compiled code does not serve."""
+        self._contests = None
+        self._latest_choice = (None, None)
+
+    def backward(self, variant: Variant | Fused, mask: Mask, wanted: Mask) -> Backward:
         """The backward for this mask; where specialising would take long, the generic one until the mask recurs."""
+        if isinstance(variant, Fused):
+            return variant.backward
         key = (variant, mask, wanted)
+        latest, found = self._latest_backward  # comparing is cheaper than hashing where there are many inputs
+        if key != latest or found is None:
+            found = self._find_backward(key)
+            self._latest_backward = (key, found) if key in self._backwards else (None, None)
+        if self._contests is not None:
+            self._tell_contest(self._contests, key, found)
+        return found
+
+    def _find_backward(self, key: tuple[Variant, Mask, Mask]) -> Backward:
+        variant, mask, wanted = key
         if key not in self._backwards and self._is_worth_waiting(variant, wanted) and self._is_new(mask):
             generic = variant.generic
             if generic is not None:
                 return generic
         return self._backwards.find(key, lambda: self._specialized(variant, mask, wanted))
+
+    def _tell_contest(self, contests: Recent[Contest], key: tuple[Variant, Mask, Mask], backward: Backward) -> None:
+        variant, mask, _ = key
+        contest = contests.get(mask[: variant.parts.real_outputs])
+        if contest is not None and contest.winner is None and contest.plain is variant and key in self._backwards:
+            contest.saw(backward)
 
     def _is_worth_waiting(self, variant: Variant, wanted: Mask) -> bool:
         return variant is self.whole and len(variant.parts.backward.nodes) > LONG and wanted == self.signature.wrt
@@ -163,7 +221,8 @@ class Program:
                 return backward, None
             wrt = tuple(requires_grad[i] for i in backward.arguments)
             flags = tuple(ir.is_tensor(output) for output in ir.outputs(backward.graph))
-            return backward, Program(backward.graph, Signature(wrt, flags), self.options)
+            temporaries = tuple(k for k, i in enumerate(backward.arguments) if variant.is_temporary(i))
+            return backward, Program(backward.graph, Signature(wrt, flags, temporaries=temporaries), self.options)
 
         return self._derivatives.find((variant, mask, wanted, requires_grad), build)
 

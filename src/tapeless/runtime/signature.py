@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 Mask = tuple[bool, ...]
+ZERO: Any = "zero"  # in a mask of cotangents: one that arrived, and that is known to be zero
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class Signature:
     hidden: tuple[int, ...] = ()  # outputs that autograd must not see: the calling convention rebuilds them
     mutated: tuple[int, ...] = ()  # inputs that are overwritten after the call
     parameters: Mask = ()  # inputs that are parameters: one that is frozen now may be thawed later
+    temporaries: tuple[int, ...] = ()  # inputs that another program saved: nobody else sees their gradients
 
     def with_parameters(self) -> Signature:
         """The same question with every parameter wanting a gradient."""

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tapeless.backends import auto
 from tapeless.ir import graph as ir
 from tapeless.runtime.derivatives import DERIVATIVES
 from tapeless.runtime.program import LIVE, Program
 from tapeless.specialize.savings import Savings, savings
+
+UNSETTLED = {"compiling", "racing"}
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,17 @@ class ProgramStatistics:
     where: str  # its first source line
     variants: tuple[VariantStatistics, ...]
     mispredictions: int  # backwards for which the forward had saved too little and ran again
+    backends: tuple[str, ...] = ()  # with backend "auto", for each mask that recurred: how far it is
+
+    @property
+    def is_settled(self) -> bool:
+        """Is nothing being compiled or compared any more?"""
+        return not UNSETTLED & set(self.backends)
 
     def __str__(self) -> str:
         lines = [f"{self.where}: {len(self.variants)} variants, {self.mispredictions} mispredictions"]
+        if self.backends:
+            lines.append(f"  backend auto: {', '.join(self.backends)}")
         for variant in self.variants:
             what = f"no gradient at {', '.join(variant.missing)}" if variant.missing else "all gradients arrive"
             lines.append(f"  {what}{' (forward saves less)' if variant.trimmed else ''}: {variant.savings}")
@@ -44,10 +55,16 @@ class Statistics:
     programs: tuple[ProgramStatistics, ...]
     differentiated: int
     reused: int
+    alone: tuple[str, ...] = ()  # graphs without a backward under backend "auto": how far each is
 
     @property
     def mispredictions(self) -> int:
         return sum(program.mispredictions for program in self.programs)
+
+    @property
+    def is_settled(self) -> bool:
+        """Have all programs found the backend that they stay with?"""
+        return all(program.is_settled for program in self.programs) and not UNSETTLED & set(self.alone)
 
     def __str__(self) -> str:
         known = f"{self.differentiated} graphs differentiated, {self.reused} known already"
@@ -56,13 +73,15 @@ class Statistics:
 
 def statistics() -> Statistics:
     """What became of the programs compiled so far, as far as they are still alive: `print(tapeless.statistics())`."""
-    return Statistics(tuple(map(of_program, LIVE)), DERIVATIVES.differentiated, DERIVATIVES.reused)
+    alone = tuple(graph.state for graph in auto.LIVE)
+    return Statistics(tuple(map(of_program, LIVE)), DERIVATIVES.differentiated, DERIVATIVES.reused, alone)
 
 
 def of_program(program: Program) -> ProgramStatistics:
     places = [place for node in ir.calls(program.whole.parts.forward) if (place := ir.where(node)).file]
     where = f"{Path(places[0].file).name}:{places[0].line}" if places else "program"
-    return ProgramStatistics(where, tuple(_variants(program)), program.profile.mispredictions)
+    mispredictions = program.profile.mispredictions
+    return ProgramStatistics(where, tuple(_variants(program)), mispredictions, tuple(program.backends))
 
 
 def _variants(program: Program) -> Iterator[VariantStatistics]:

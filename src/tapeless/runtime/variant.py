@@ -19,7 +19,8 @@ from tapeless.ir.narrow import narrow
 from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
 from tapeless.runtime.derivatives import differentiate_graph
-from tapeless.runtime.signature import Mask, Signature
+from tapeless.runtime.noughts import is_filled_zero, nought
+from tapeless.runtime.signature import ZERO, Mask, Signature
 from tapeless.specialize.lower import lower_grad_of
 from tapeless.specialize.rewrite import specialize
 
@@ -35,19 +36,27 @@ class Backward:
     gradient_inputs: tuple[int, ...]  # for each result, the input it is the gradient of
     inputs: int
     backend: str = "python"
+    noughts: tuple[tuple[int, torch.Tensor], ...] = ()  # inputs whose gradients are sent as noughts, and their types
 
     @cached_property
     def run(self) -> Boxed:
         return compile_graph(inlined(self.graph), "backward", self.backend)
+
+    @cached_property
+    def functional(self) -> fx.GraphModule:
+        """The same as calls that leave every operand alone: torch's own transforms can go through, and autograd too."""
+        return functional_module(self.graph)
 
     def select(self, available: list[Any]) -> list[Any]:
         return [available[i] for i in self.arguments]
 
     def spread(self, found: Sequence[Any]) -> list[Any]:
         """What autograd expects: a gradient or None for each input."""
-        gradients = [None] * self.inputs
+        gradients: list[Any] = [None] * self.inputs
         for i, gradient in zip(self.gradient_inputs, found, strict=True):
             gradients[i] = gradient
+        for i, like in self.noughts:
+            gradients[i] = nought(like)
         return gradients
 
 
@@ -66,11 +75,22 @@ class Variant:
         self.constant_outputs = self._constant_outputs()
         self.saves_numbers = not all(ir.is_tensor(node) for node in parts.captures)
 
+    def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        """What is kept for the backward."""
+        return captured(self.parts, args, outs)
+
     def _constant_outputs(self) -> list[int]:
         """Outputs that no gradient will ever reach."""
         real = self.parts.real_outputs
         active = (*self.signature.differentiable, *self.parts.active_outputs[real:])
         return [i for i, a in enumerate(active) if not a and i not in self.signature.hidden]
+
+    def is_temporary(self, argument: int) -> bool:
+        """Is this argument of a backward (see `Backward`) a value that is saved for the backward alone?"""
+        if argument < self.outputs:
+            return False
+        kind, index = self.parts.capture_keys[argument - self.outputs]
+        return kind == "output" and index >= self.parts.real_outputs
 
     @cached_property
     def full(self) -> Split:
@@ -80,16 +100,18 @@ class Variant:
         signature = Signature(self.signature.wrt, flags, (), self.signature.mutated)
         return differentiate_graph(self.parts.forward, signature)
 
-    def serves(self, mask: Mask) -> bool:
-        """Does what this variant saves suffice for these cotangents?"""
+    def serves(self, mask: Mask, wanted: Mask, recording: bool) -> bool:
+        """Does what this variant saves suffice for these cotangents? For any gradients, and of any order."""
         return all(e or not m for e, m in zip(self.expected, mask, strict=False))
 
     def specialized(self, mask: Mask, wanted: Mask | None = None) -> Backward:
         """The backward for cotangents defined as in `mask` (per forward output), giving the gradients `wanted`."""
         parts = self.parts if not any(mask[self.parts.real_outputs :]) else self.full
         undefined = [k for k, i in enumerate(parts.cotangent_outputs) if not mask[i]]
+        zero = [k for k, i in enumerate(parts.cotangent_outputs) if mask[i] == ZERO]
         unwanted = [] if wanted is None else [k for k, i in enumerate(parts.gradient_inputs) if not wanted[i]]
-        return self._backward(parts, specialize(parts.backward, len(parts.cotangent_outputs), undefined, unwanted))
+        graph = specialize(parts.backward, len(parts.cotangent_outputs), undefined, unwanted, zero)
+        return self._backward(parts, graph, self._take_noughts(parts, graph))
 
     @cached_property
     def generic(self) -> Backward | None:
@@ -99,17 +121,44 @@ class Variant:
         lowered = lower_grad_of(inlined(self.parts.backward), len(self.parts.cotangent_outputs))
         return self._backward(self.parts, lowered)
 
-    def _backward(self, parts: Split, graph: fx.Graph) -> Backward:
+    def _backward(self, parts: Split, graph: fx.Graph, noughts: tuple[tuple[int, torch.Tensor], ...] = ()) -> Backward:
         saved = {key: self.outputs + k for k, key in enumerate(self.parts.capture_keys)}
         keys = [*parts.cotangent_outputs, *parts.capture_keys]
         kept = [keys[k] for k in prune_inputs(graph)]  # of `full`, what only undefined cotangents need is not saved
         arguments = tuple(key if isinstance(key, int) else saved[key] for key in kept)
-        return Backward(graph, arguments, parts.gradient_inputs, len(self.signature.wrt), self.backend)
+        return Backward(graph, arguments, parts.gradient_inputs, len(self.signature.wrt), self.backend, noughts)
+
+    def _take_noughts(self, parts: Split, graph: fx.Graph) -> tuple[tuple[int, torch.Tensor], ...]:
+        """Gradients of another program's temporaries that are zero: the graph need not make tensors of them."""
+        results = ir.outputs(graph)
+        found = {
+            k: (i, ir.value(results[k]))
+            for k, i in enumerate(parts.gradient_inputs)
+            if i in self.signature.temporaries and is_filled_zero(results[k])
+        }
+        graph.output_node().args = ([None if k in found else result for k, result in enumerate(results)],)
+        graph.eliminate_dead_code()
+        return tuple(found.values())
 
     def trimmed(self, mask: Mask) -> Variant | None:
         """The variant that saves only what this mask needs; None if that is everything."""
         parts = trim(self.parts, mask)
         return None if parts is None else Variant(parts, self.signature, mask, self.backend)
+
+
+def functional_module(graph: fx.Graph) -> fx.GraphModule:
+    """A graph as a module that calls one operator after the other."""
+    graph = inline_custom(copy_graph(graph))
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default  # a batch may be laid out as no single value is
+    return fx.GraphModule({str(n.target): ir.constant(n) for n in graph.find_nodes(op="get_attr")}, graph)
+
+
+def captured(parts: Any, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+    """The inputs and outputs of a forward that `parts` says are kept for its backward."""
+    found = [args[i] for i in parts.captured_inputs]
+    found += [outs[i] for i in parts.captured_outputs]
+    return found
 
 
 def runnable(forward: fx.Graph) -> fx.Graph:

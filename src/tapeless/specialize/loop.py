@@ -12,7 +12,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir.control import Scan
 from tapeless.ir.copying import copy_nodes
 from tapeless.ir.emit import Emitter
-from tapeless.specialize.rewrite import specialize
+from tapeless.specialize.rewrite import without_undefined
 from tapeless.specialize.zeros import with_zeros
 from tapeless.torch_internals import fresh, without_modes
 
@@ -52,7 +52,7 @@ def _specialized(scan: Scan, zero: set[int]) -> tuple[fx.Graph, set[int], list[i
     round leaves undefined, is filled in for the next.
     """
     while True:
-        body = specialize(scan.body, scan.linear, zero)
+        body = without_undefined(scan.body, scan.linear, zero)
         results = ir.outputs(body)
         wrong = {i for i in zero if i < scan.carries and results[i] is not None}
         if not wrong:

@@ -14,9 +14,10 @@ from torch._dynamo import compiled_autograd
 from torch._functorch import aot_autograd
 from torch._functorch._aot_autograd import graph_capture, graph_capture_wrappers, graph_compile, runtime_wrappers
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput
+from torch._guards import TracingContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
-from tapeless.torch_internals.running import autocast_enabled
+from tapeless.torch_internals.running import autocast_enabled, in_grad_mode
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 
@@ -29,27 +30,25 @@ class Convention:
     mutation, outputs that alias inputs or each other.
     """
 
-    state: Any
-    capture: Any
-
-    @property
-    def differentiable(self) -> bool:
-        """Does anything that the program returns or mutates require a gradient?"""
-        return bool(self.state.needs_autograd)
+    metadata: Any  # `ViewAndMutationMeta`
+    config: Any  # `AOTConfig`
+    wrappers: Any
+    differentiable: bool  # does anything that the program returns or mutates require a gradient?
+    custom: bool  # does it call operators of the user's?
 
     def output_requires_grad(self) -> list[bool]:
         """Per graph output (mutated inputs, outputs, bases of aliased outputs): does eager's require a gradient?"""
-        meta = self.state.fw_metadata
+        meta = self.metadata
         infos = [*(meta.input_info[i] for i in meta.mutated_inp_runtime_indices), *meta.output_info]
         bases = [True] * (meta.num_intermediate_bases or 0)
         return [bool(info.requires_grad) for info in infos] + bases
 
     def input_requires_grad(self) -> list[bool]:
-        return [bool(info.requires_grad) for info in self.state.fw_metadata.input_info]
+        return [bool(info.requires_grad) for info in self.metadata.input_info]
 
     def hidden_outputs(self) -> list[int]:
         """Graph outputs that alias an input or another output: hidden from autograd, rebuilt by the wrappers."""
-        meta = self.state.fw_metadata
+        meta = self.metadata
         mutated = meta.mutated_inp_runtime_indices
         metadata_only = [
             k
@@ -61,21 +60,21 @@ class Convention:
     @property
     def tokens(self) -> int:
         """How many effect tokens the traced graph takes and returns before everything else."""
-        return len(self.state.fw_metadata.tokens)
+        return len(self.metadata.tokens)
 
     def mutated_inputs(self) -> list[int]:
         """Inputs whose contents the program changes; the wrappers write them back after the call."""
-        meta = self.state.fw_metadata
+        meta = self.metadata
         return [i for i in meta.mutated_inp_runtime_indices if meta.input_info[i].mutates_data]
 
     @property
     def first_output(self) -> int:
         """Where the program's own outputs begin among the graph's: behind the new contents of mutated inputs."""
-        return len(self.state.fw_metadata.mutated_inp_runtime_indices)
+        return len(self.metadata.mutated_inp_runtime_indices)
 
     def write_backs(self) -> list[tuple[int, int]]:
         """(graph output, input): the new contents of each input that the program changes."""
-        meta = self.state.fw_metadata
+        meta = self.metadata
         pairs = enumerate(meta.mutated_inp_runtime_indices)
         return [(output, i) for output, i in pairs if meta.input_info[i].mutates_data]
 
@@ -84,19 +83,55 @@ class Convention:
         description = placeholder.meta.get("desc")
         return description.idx if isinstance(description, PlainAOTInput) else None
 
+    def without_compilers(self) -> Convention:
+        """The same as plain data: what AOTAutograd keeps for the compilers it calls is left out.
+
+        Relies on what `AOTAutogradCache` relies on: the metadata and the wrappers can be pickled.
+        """
+        metadata = copy.copy(self.metadata)
+        metadata.traced_tangents, metadata.compile_id_str = [], None
+        compilers = ("fw_compiler", "bw_compiler", "inference_compiler", "partition_fn", "decompositions", "cache_info")
+        return replace(self, metadata=metadata, config=replace(self.config, **dict.fromkeys(compilers)))
+
     def wrap(self, function: Boxed) -> Boxed:
         """`function`, in the graph's convention, as a function in the program's convention."""
-        meta, config = _hiding_untracked_writes(self.state.fw_metadata), self.state.aot_config
+        meta, config = _hiding_untracked_writes(self.metadata), self.config
+        if self._is_plain(meta, config):
+            return in_grad_mode(function, self.differentiable)
         if self.differentiable:
             function = _hiding(function, self.hidden_outputs())
-        if not _calls_custom_operators(self.capture.graph_module.graph):
+        if not self.custom:
             function = _unobserved(function)
         function._boxed_call = True  # type: ignore[attr-defined]
         wrapper = runtime_wrappers.RuntimeWrapper(
             indices_of_inps_to_detach=[], trace_joint=self.differentiable, disable_amp=autocast_enabled()
         )
         wrapped = wrapper.post_compile(function, config, runtime_metadata=meta)
-        return runtime_wrappers.post_compile(self.capture.wrappers, wrapped, config, runtime_metadata=meta)[0]
+        return runtime_wrappers.post_compile(self.wrappers, wrapped, config, runtime_metadata=meta)[0]
+
+    def _is_plain(self, meta: Any, config: Any) -> bool:
+        """Are graph and program called alike? Then the wrappers would take longer than a small program."""
+        special = (
+            meta.num_mutated_inp_runtime_indices,
+            meta.num_outputs_aliased,
+            meta.num_intermediate_bases,
+            meta.dynamic_outputs,
+            meta.grad_enabled_mutation is not None,
+            meta.tokens,
+            autocast_enabled(),
+            runtime_wrappers._should_disable_saved_tensors_hooks(),
+        )
+        wrapped = runtime_wrappers.post_compile(self.wrappers, _nothing, config, runtime_metadata=meta)[0]
+        return wrapped is _nothing and not any(special)
+
+
+def _convention(state: Any, capture: Any) -> Convention:
+    custom = _calls_custom_operators(capture.graph_module.graph)
+    return Convention(state.fw_metadata, state.aot_config, capture.wrappers, bool(state.needs_autograd), custom)
+
+
+def _nothing(args: list[Any]) -> list[Any]:
+    return args
 
 
 def _calls_custom_operators(graph: fx.Graph) -> bool:
@@ -160,7 +195,38 @@ def capture_forward(module: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.G
         state.fw_metadata.act_input_indices = active
         with _forward_only_stage1(), as_kernels(*WRONGLY_DECOMPOSED):
             capture = graph_compile.aot_stage1_graph_capture(state, function)
-        return capture.graph_module, Convention(state, capture)
+        return capture.graph_module, _convention(state, capture)
+
+
+def assumptions() -> int:
+    """How much AOTAutograd has asked Dynamo to guard so far: inputs that are the same tensor, or overlap in memory.
+
+    Relies on `aotautograd_guards` of the tracing context.
+    """
+    context = TracingContext.try_get()
+    return 0 if context is None else len(context.guards_context.aotautograd_guards)
+
+
+def circumstances() -> str:
+    """What tracing to ATen looks at besides the program and its inputs, as text.
+
+    Relies on `get_hash` of AOTAutograd's settings, and on the flags that choose an implementation of attention.
+    """
+    devices = [d for d in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(d)]
+    attention = torch.backends.cuda
+    found = {
+        "grad": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "autocast": [(device, torch.get_autocast_dtype(device)) for device in devices],
+        "deterministic": torch.get_deterministic_debug_mode(),
+        "defaults": (torch.get_default_dtype(), torch.get_default_device()),
+        "attention": (
+            attention.flash_sdp_enabled(), attention.mem_efficient_sdp_enabled(),
+            attention.math_sdp_enabled(), attention.cudnn_sdp_enabled(),
+        ),
+        "kernels": (torch.backends.cpu.get_cpu_capability(), torch.backends.mkldnn.enabled),
+        "settings": aot_autograd.config.get_hash().hex(),
+    }  # fmt: skip
+    return repr(found)
 
 
 # Tracing replaces it by a decomposition that takes the padding of `target` for a label: another loss than eager's.

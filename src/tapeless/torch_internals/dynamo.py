@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dynamo import trace_rules
+from torch._dynamo import symbolic_convert, trace_rules
 from torch._dynamo.convert_frame import fullgraph_capture
 from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.funcname_cache import get_funcname
 from torch._dynamo.utils import get_metrics_context
 from torch._guards import TracingContext, tracing
+from torch._logging._internal import log_state
 
 from tapeless.errors import ProgramFailed, Where
 
@@ -131,6 +133,19 @@ def skip_in_dynamo(*paths: str) -> None:
     """Dynamo must not trace the functions of these files and folders, should it meet them running a backward."""
     trace_rules.SKIP_DIRS.extend(paths)
     trace_rules._recompile_re()
+
+
+def _name_in_logs(filename: str, line: int) -> str | None:
+    """The function a line stands in, for a log of Dynamo's, if that is being written.
+
+    Dynamo asks for it at every call it traces, logged or not, and tokenizes whole source files to answer: up to a third
+    of a second in each process. Relies on `symbolic_convert.get_funcname`, and on the names of the two logs.
+    """
+    logs = ("trace_call", "trace_source")
+    return get_funcname(filename, line) if any(map(log_state.is_artifact_enabled, logs)) else None
+
+
+symbolic_convert.get_funcname = _name_in_logs
 
 
 COMPILER = ("ir", "rules", "differentiate", "specialize", "partition", "backends", "runtime", "torch_internals")

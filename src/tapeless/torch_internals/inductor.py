@@ -1,9 +1,11 @@
-"""A graph compiled by Inductor."""
+"""Graphs compiled by Inductor: here and now, or in another process that hands over what it compiled."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -19,28 +21,109 @@ def compile_with_inductor(
 ) -> Callable[[list[Any]], Any]:
     """An ATen graph as Inductor's code, a function of one list. `examples` are fakes; `args` tell the strides.
 
-    Relies on `compile_fx_inner`, on the table of decompositions it expects to have been applied, on the passes over
-    joint graphs that replace random operators, and on a tracing context, without which nothing is cached on disk.
     Random numbers are eager's.
     """
+    fakes = [restrided(e, a) for e, a in zip(examples, args, strict=True)]
+    decomposed = decompose_for_inductor(fx.Interpreter(module).run, fakes)
+    return compile_decomposed(decomposed, backward, visible=len(decomposed.graph.output_node().args[0]))  # type: ignore[arg-type]
+
+
+def decompose_for_inductor(function: Callable[..., Any], fakes: Sequence[Any]) -> fx.GraphModule:
+    """`function` of the fake inputs as a graph of the operators that Inductor knows.
+
+    Relies on its table of decompositions, and on the passes over joint graphs that replace random operators.
+    """
     from torch._inductor import config, virtualized
-    from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.decomposition import select_decomp_table
     from torch._inductor.fx_passes.joint_graph import joint_graph_passes
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    fake_mode = fake_mode_of(examples)
-    fakes = [_restrided(fake_mode, e, a) for e, a in zip(examples, args, strict=True)]
+    fake_mode = fake_mode_of(fakes)
     with without_modes(), torch.no_grad(), tracing(TracingContext(fake_mode)), config.patch(fallback_random=True):
         with fake_mode, enable_python_dispatcher():
-            decomposed = make_fx(fx.Interpreter(module).run, select_decomp_table(), "real")(*fakes)
-        inputs = [node.meta["val"] for node in decomposed.graph.find_nodes(op="placeholder")]
+            decomposed = make_fx(function, select_decomp_table(), "real")(*fakes)
         with virtualized.V.set_fake_mode(fake_mode):
             joint_graph_passes(decomposed)
-        return compile_fx_inner(decomposed, inputs, is_backward=backward)
+    return decomposed
 
 
-def _restrided(fake_mode: FakeTensorMode, example: Any, arg: Any) -> Any:
+def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int) -> Any:
+    """What Inductor makes of a decomposed graph: a function of one list, whose first `visible` results keep strides.
+
+    Relies on `compile_fx_inner`, on `user_visible_output_idxs`, which it reads, and on a tracing context, without which
+    nothing is cached on disk.
+    """
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    inputs = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
+    module.graph.output_node().meta["user_visible_output_idxs"] = list(range(visible))
+    context = TracingContext(fake_mode_of(inputs))
+    with without_modes(), torch.no_grad(), tracing(context), config.patch(fallback_random=True):
+        return compile_fx_inner(module, inputs, is_backward=backward)
+
+
+def min_cut(joint: fx.GraphModule, inputs: int, outputs: int, static: Sequence[int]) -> list[fx.GraphModule]:
+    """A joint graph cut into forward and backward by functorch, which recomputes what kernels compute on the way.
+
+    Its first `inputs` inputs and `outputs` results are the forward's; inputs at `static` live anyway. Views are not
+    saved: a tensor that shares memory with another one, unknown to autograd, would escape its version checks. Relies
+    on how the partitioner tells inputs from cotangents, by name, and on its setting `recompute_views`.
+    """
+    from torch._functorch import config, partitioners
+
+    nodes = joint.graph.find_nodes(op="placeholder")
+    for k, node in enumerate(nodes):
+        node.target = f"primals_{k + 1}" if k < inputs else f"tangents_{k - inputs + 1}"
+        node._rename(node.target)
+    joint.recompile()
+    values = [node.meta["val"] for node in nodes]
+    with without_modes(), tracing(TracingContext(fake_mode_of(values))), config.patch(recompute_views=True):
+        return list(
+            partitioners.min_cut_rematerialization_partition(
+                joint, values, num_fwd_outputs=outputs, static_lifetime_input_indices=list(static)
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What Inductor compiled, as one process hands it to another: its sources; kernels lie in Inductor's cache."""
+
+    data: bytes
+
+    @classmethod
+    def of(cls, compiled: Any) -> Artifact:
+        """Relies on `prepare_for_serialization`, with which Inductor fills its own cache."""
+        compiled.prepare_for_serialization()
+        return cls(pickle.dumps(compiled))
+
+    def load(self) -> Callable[[list[Any]], Any]:
+        """The function, of one list. Relies on `after_deserialization`, with which Inductor reads its own cache."""
+        from torch._inductor import config
+        from torch._inductor.output_code import CompiledFxGraphConstants
+
+        compiled = pickle.loads(self.data)
+        with config.patch(compile_threads=1):  # kernels are there already: nothing is to be started for them
+            compiled.after_deserialization(CompiledFxGraphConstants())
+        return cast(Any, torch.compiler.disable(compiled.current_callable))  # Dynamo may look on, and would trace it
+
+
+def symbolic_sizes(hints: dict[str, int]) -> tuple[FakeTensorMode, dict[str, Any]]:
+    """A fake mode, and a symbolic size in it for each name. Relies on how Dynamo makes its symbols."""
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+    environment = ShapeEnv()
+    found = {}
+    for name, hint in hints.items():
+        source = ConstantSource(name)
+        symbol = environment.create_symbol(hint, source, DimDynamic.DYNAMIC)
+        found[name] = environment.create_symintnode(symbol, hint=hint, source=source)
+    return FakeTensorMode(shape_env=environment), found
+
+
+def restrided(example: Any, arg: Any) -> Any:
     """The fake tensor with the strides of a real one, which are sizes multiplied up where sizes are symbolic."""
     if not isinstance(example, torch.Tensor):
         return example
@@ -49,7 +132,7 @@ def _restrided(fake_mode: FakeTensorMode, example: Any, arg: Any) -> Any:
         strides = _dense_strides(example.shape, arg)
     if strides is None or tuple(map(str, example.stride())) == tuple(map(str, strides)):
         return example
-    with without_modes(), fake_mode:
+    with without_modes(), fake_mode_of([example]):
         return torch.empty_strided(example.shape, strides, dtype=example.dtype, device=example.device)
 
 
@@ -64,3 +147,22 @@ def _dense_strides(shape: Sequence[Any], arg: torch.Tensor) -> list[Any] | None:
         found[dim] = size
         size, real = size * shape[dim], real * arg.shape[dim]
     return found
+
+
+def guards_on(fake_mode: FakeTensorMode, sizes: Sequence[Any]) -> str | None:
+    """What compilation took for granted about symbolic `sizes`, as text for `holds`.
+
+    Relies on `produce_guards_expression`, which Inductor keeps beside what it caches for the same purpose.
+    """
+    environment = fake_mode.shape_env
+    return environment.produce_guards_expression(sizes) if sizes and environment is not None else None
+
+
+def holds(guards: str | None) -> Callable[[Sequence[int]], bool]:
+    """Does it hold of these sizes?"""
+    from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP
+
+    if guards is None:
+        return lambda sizes: True
+    code = compile(guards, "<guards>", "eval")
+    return lambda sizes: eval(code, SYMPY_INTERP, {"L": {f"t{k}": size for k, size in enumerate(sizes)}})

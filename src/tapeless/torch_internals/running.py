@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._functorch import pyfunctorch
 from torch.autograd import forward_ad
+from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 
 def in_forward_mode() -> bool:
@@ -16,9 +17,33 @@ def in_forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def is_batch(tensor: torch.Tensor) -> bool:
+    """Is this a batch that `torch.autograd.grad(…, is_grads_batched=True)` sends? Relies on its having no storage."""
+    return not torch._C._has_storage(tensor)
+
+
+def in_fx_trace() -> bool:
+    """Is a function being traced by `torch.fx`, as `torch.func.linearize` does? Dynamo refuses to work inside."""
+    return is_fx_symbolic_tracing()
+
+
 def in_functorch() -> bool:
     """Is a transform of `torch.func` active?"""
     return torch._C._functorch.get_dynamic_layer_stack_depth() > 0  # type: ignore[attr-defined]
+
+
+def unwrap_if_dead(value: Any) -> Any:
+    """The tensor inside one that outlived its transform of `torch.func`; any other tensor as it is."""
+    return torch._C._functorch.unwrap_if_dead(value)  # type: ignore[attr-defined]
+
+
+def direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """`function.apply` for calls outside `torch.func` whose arguments are no left-overs of it.
+
+    Relies on `Function.apply` doing no more, without `setup_context`, than to unwrap such arguments one by one, which
+    takes longer than all the rest.
+    """
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
 @contextlib.contextmanager
@@ -44,6 +69,18 @@ def keeping_versions(function: Callable[..., Any], positions: Sequence[int]) -> 
     return call if positions else function
 
 
+def in_grad_mode(function: Callable[[list[Any]], Any], enabled: bool) -> Callable[[list[Any]], Any]:
+    """`function`, called in grad mode or outside it, whatever the mode of its caller."""
+
+    def call(args: list[Any]) -> Any:
+        if torch.is_grad_enabled() is enabled:
+            return function(args)
+        with torch.set_grad_enabled(enabled):
+            return function(args)
+
+    return call
+
+
 def autocast_enabled() -> bool:
     return torch._C._is_any_autocast_enabled()
 
@@ -60,6 +97,11 @@ def engine_wants(node: Any) -> bool:
         return torch._C._will_engine_execute_node(node)
     except RuntimeError:
         return True
+
+
+def accumulator(leaf: torch.Tensor) -> Any:
+    """The node of the autograd graph that adds to the gradient of `leaf`."""
+    return torch.autograd.graph.get_gradient_edge(leaf).node
 
 
 def has_step_hooks(optimizer: torch.optim.Optimizer) -> bool:

@@ -30,6 +30,7 @@ class Whole:
 
     graph: fx.Graph
     gradients: dict[int, fx.Node]  # by input
+    seed: fx.Node  # the gradient of the loss
 
 
 def join(parts: Split, loss: int) -> Whole:
@@ -50,12 +51,44 @@ def join(parts: Split, loss: int) -> Whole:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     found = zip(parts.gradient_inputs, ir.outputs(backward), strict=True)
     graph.output(results[: parts.real_outputs])
-    return Whole(graph, {i: copies[gradient] for i, gradient in found if gradient is not None})
+    return Whole(graph, {i: copies[gradient] for i, gradient in found if gradient is not None}, seed)
 
 
 def _backward_of(parts: Split, loss: int) -> fx.Graph:
     undefined = [k for k, output in enumerate(parts.cotangent_outputs) if output != loss]
     return inlined(specialize(parts.backward, len(parts.cotangent_outputs), undefined))
+
+
+def returning_gradients(whole: Whole) -> fx.Graph:
+    """The same without effects, for a backend that orders calls itself: gradients are outputs behind the others.
+
+    The gradient of the loss is an input behind the others. A compiler that knew it to be 1 might return a parameter for
+    the gradient of its factor, and the update would change it before it is read.
+    """
+    graph, seed = whole.graph, whole.seed
+    with graph.inserting_after(ir.inputs(graph)[-1]):
+        given = _placeholder(graph, f"given_{seed.name}", ir.value(seed))
+    seed.replace_all_uses_with(given)
+    graph.erase_node(seed)
+    gradients = [given if gradient is seed else gradient for gradient in whole.gradients.values()]
+    graph.output_node().args = ([*ir.outputs(graph), *gradients],)
+    return graph
+
+
+def taking_gradients(whole: Whole) -> Whole:
+    """An empty graph with the inputs of `whole` and, behind them, its gradients: what an update is written into."""
+    graph = fx.Graph()
+    for node in ir.inputs(whole.graph):
+        _placeholder(graph, node.name, ir.value(node))
+    gradients = {i: _placeholder(graph, f"g_{g.name}", ir.value(g)) for i, g in whole.gradients.items()}
+    graph.output([])
+    return Whole(graph, gradients, whole.seed)
+
+
+def _placeholder(graph: fx.Graph, name: str, val: Any) -> fx.Node:
+    node = graph.placeholder(name)
+    ir.set_value(node, val)
+    return node
 
 
 @dataclass
@@ -118,7 +151,7 @@ class Writer:
         found = {}
         for i, gradient in self.gradients.items():
             readers = [n for n in _readers(self.parameters[i]) if n.op != "output"]
-            found[i] = max([gradient, *readers], key=self._order.__getitem__)
+            found[i] = max([gradient, self._last_input, *readers], key=self._order.__getitem__)
         return found
 
     def _add_to_buffer(self, i: int, place: fx.Node) -> None:
@@ -189,8 +222,8 @@ class Writer:
     def _input(self, further: Further, name: str, val: Any) -> fx.Node:
         self.further.append(further)
         with self.graph.inserting_after(self._last_input):
-            node = self.graph.placeholder(name)
-        ir.set_value(node, val)
+            node = _placeholder(self.graph, name, val)
+        self._place = node if self._place is self._last_input else self._place
         self._last_input = node
         return node
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from tapeless import torch_internals
-from tapeless.backends.python import Code
-from tapeless.capture.program import Captured, capture
+from tapeless.capture.program import Captured
 from tapeless.errors import BadOption, Unsupported
 from tapeless.ir import graph as ir
 from tapeless.options import Options
-from tapeless.pipeline import prepared
+from tapeless.pipeline import captured_and_prepared
 from tapeless.runtime.derivatives import DERIVATIVES
 from tapeless.runtime.program import Recent
 from tapeless.runtime.signature import Signature
+from tapeless.training.compiled import Program, compile_step
 from tapeless.training.optimizers import Kind, kind_of
-from tapeless.training.program import Further, Update, Writer, join
+from tapeless.training.program import Update, join
 
 Loss = Callable[..., Any]
 
@@ -32,6 +31,7 @@ def train_step(
     *,
     clip_norm: float | None = None,
     accumulate: int = 1,
+    **options: Any,
 ) -> TrainStep:
     """A function of a batch that trains `model` by one step and returns the loss.
 
@@ -42,11 +42,12 @@ def train_step(
     part of the program; any other optimizer makes its step itself. Parameters end with `grad` None.
 
     `clip_norm` bounds the norm of all gradients together; with `accumulate=k` every k-th call updates, by the sum of
-    the gradients of k calls.
+    the gradients of k calls. `options` are those of `compile`: `backend` chooses what runs forward and backward,
+    `memory` bounds what they need.
     """
     if accumulate < 1:
         raise BadOption(f"accumulate={accumulate}: a whole number of calls, at least 1")
-    return TrainStep(model, _called(model, loss_fn), optimizer, clip_norm, accumulate)
+    return TrainStep(model, _called(model, loss_fn), optimizer, clip_norm, accumulate, Options.parse(options))
 
 
 def _called(model: nn.Module, loss_fn: Loss | None) -> Loss:
@@ -61,23 +62,20 @@ def _own_loss(out: Any) -> Any:
     return out.loss if hasattr(out, "loss") else out
 
 
-@dataclass(eq=False)
-class Program:
-    """A step as it runs."""
-
-    code: Code
-    further: list[Further]
-    results: int  # outputs of the captured graph; gradients stand behind them where the optimizer steps itself
-    returned: list[int]  # the parameters whose gradients those are
-
-
 class TrainStep:
     """Call it with a batch: it trains and returns the loss. Print it after a call: it shows the program."""
 
     def __init__(
-        self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, clip: float | None, accumulate: int
+        self,
+        model: nn.Module,
+        loss: Loss,
+        optimizer: torch.optim.Optimizer,
+        clip: float | None,
+        accumulate: int,
+        options: Options,
     ) -> None:
         self.model, self.optimizer, self.clip, self.accumulate = model, optimizer, clip, accumulate
+        self.options = options
         self.calls = 0
         self._programs: Recent[Program] = Recent(32)
         self._sums: dict[Tensor, Tensor] = {}  # gradients of the calls since the last update
@@ -94,7 +92,7 @@ class TrainStep:
         return found
 
     def __str__(self) -> str:
-        return str(self._last.code) if self._last else "a training step that was not called yet"
+        return str(self._last) if self._last else "a training step that was not called yet"
 
     @property
     def _updates(self) -> bool:
@@ -108,7 +106,7 @@ class TrainStep:
 
     def _backend(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """What Dynamo calls with the graph of the loss. The result runs the whole step, returns what the loss does."""
-        captured = prepared(capture(module, inputs), Options())
+        captured = captured_and_prepared(module, inputs, self.options)
         wrapped = captured.convention.wrap(lambda args: self._run(captured, args))
         return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
@@ -121,7 +119,7 @@ class TrainStep:
         self._last = program
         parameters = [args[i] for i in program.returned]
         with torch.no_grad(), torch_internals.without_autocast():
-            outs = program.code.run([*args, *self._further(program, kind, args)])
+            outs = program.run(args, self._further(program, kind, args))
             if program.returned:
                 self._let_optimizer_step(parameters, outs[program.results :])
         return outs[: program.results]
@@ -131,14 +129,10 @@ class TrainStep:
         count = len(ir.outputs(captured.graph))
         wrt = tuple(i in group_of for i in range(len(args)))
         signature = Signature(wrt, tuple(k == loss for k in range(count)), mutated=())
-        whole = join(DERIVATIVES.of(captured.graph, signature), loss)
+        whole = join(DERIVATIVES.of(captured.graph, signature, self.options.memory, self.options.cache), loss)
         groups = self.optimizer.param_groups
-        writer = Writer(whole, Update(kind, groups, group_of, self.clip, self.accumulate > 1, self._updates))
-        writer.write()
-        returned = list(whole.gradients) if kind is None and self._updates else []
-        output = whole.graph.output_node()
-        output.args = ([*ir.outputs(whole.graph), *(whole.gradients[i] for i in returned)],)
-        return Program(Code(whole.graph, "train_step"), writer.further, count, returned)
+        update = Update(kind, groups, group_of, self.clip, self.accumulate > 1, self._updates)
+        return compile_step(whole, update, self.options.lone_backend)
 
     def _groups(self, captured: Captured, args: Sequence[Any]) -> dict[int, int]:
         """For each input that is trained, its parameter group."""
@@ -155,12 +149,13 @@ class TrainStep:
     def _further(self, program: Program, kind: Kind | None, args: Sequence[Any]) -> list[Any]:
         """The optimizer's state and numbers, and the gradients of earlier calls, as the program takes them."""
         numbers = [kind.numbers(group) if kind else {} for group in self.optimizer.param_groups]
-        found = []
+        states = {i: self._state(args[i], kind) for i in program.trained}
+        found: list[Any] = []
         for further in program.further:
             if further.what == "number":
                 found.append(numbers[further.of][further.name])
             elif further.what == "state":
-                found.append(self._state(args[further.of], kind)[further.name])
+                found.append(states[further.of][further.name])
             else:
                 found.append(self._sum(args[further.of]))
         return found
@@ -179,13 +174,25 @@ class TrainStep:
         return self._sums[parameter]
 
     def _let_optimizer_step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-        for parameter, gradient in zip(parameters, gradients, strict=True):
+        for parameter, gradient in zip(parameters, _apart(gradients), strict=True):
             parameter.grad = gradient
         if self.clip is not None:
             nn.utils.clip_grad_norm_(parameters, self.clip)
         self.optimizer.step()
         for parameter in parameters:
             parameter.grad = None
+
+
+def _apart(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients that may be changed one by one: some are the same tensor, or one number seen as many."""
+    seen: set[int] = set()
+    found = []
+    for gradient in gradients:
+        memory = gradient.untyped_storage()
+        shared = memory.data_ptr() in seen or memory.nbytes() != gradient.numel() * gradient.element_size()
+        seen.add(memory.data_ptr())
+        found.append(gradient.clone(memory_format=torch.contiguous_format) if shared else gradient)
+    return found
 
 
 def _loss_output(captured: Captured) -> int:

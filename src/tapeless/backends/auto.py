@@ -1,0 +1,137 @@
+"""Backend `auto` for a graph that stands alone: generated Python at once, Inductor if it turns out to be faster.
+
+A graph with a backward is compiled together with it, see `runtime.contest`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from tapeless import torch_internals
+from tapeless.backends import python
+from tapeless.backends.inductor import without_gradients
+from tapeless.background.compiler import COMPILER
+from tapeless.background.order import Answer, Failure, Order, TensorType
+from tapeless.background.race import Race, Stopwatch, warn_once
+from tapeless.ir import graph as ir
+from tapeless.ir import text
+
+Boxed = Callable[[list[Any]], list[Any]]
+
+LIVE: weakref.WeakSet[Auto] = weakref.WeakSet()
+
+RECURRENCES = 2  # calls, or steps with the same gradients, before anything is compiled
+
+
+def compile_graph(graph: fx.Graph, name: str = "forward") -> Boxed:
+    """A function of one list (which it empties) to a list."""
+    plain = python.compile_graph(graph, name)
+    return Auto(graph, plain) if can_be_ordered(graph) else plain
+
+
+def can_be_ordered(graph: fx.Graph) -> bool:
+    """Is everything in it known to another process: torch's own operators on the CPU, no tensor that it closes over?"""
+    return all(map(_is_known, ir.calls(graph))) and all(map(_is_on_cpu, graph.nodes))
+
+
+def _is_known(node: fx.Node) -> bool:
+    if isinstance(node.target, OpOverload):
+        return node.target.namespace in ("aten", "prims") and not node.target._schema.is_mutable
+    return getattr(node.target, "__module__", "") in (operator.__name__, "_operator", math.__name__)
+
+
+def _is_on_cpu(node: fx.Node) -> bool:
+    val = ir.value(node)
+    return not isinstance(val, torch.Tensor) or val.device.type == "cpu"
+
+
+class Auto:
+    """A graph that runs as generated Python until something faster is known."""
+
+    def __init__(self, graph: fx.Graph, plain: Boxed) -> None:
+        self.graph = graph
+        self.state = "python"  # see `runtime.contest.Contest.state`
+        self._run = self._watched
+        self._plain = plain
+        self._calls = 0
+        self._answer: Boxed | Failure | None = None
+        LIVE.add(self)
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        return self._run(args)
+
+    def _watched(self, args: list[Any]) -> list[Any]:
+        self._calls += 1
+        if self._calls == RECURRENCES:
+            self._order(args)
+        if isinstance(self._answer, Failure):
+            warn_once(self._answer)
+            self._settle(self._plain)
+        elif self._answer is not None:
+            self._run, self.state = self._racing(self._answer), "racing"
+        return self._plain(args)
+
+    def _racing(self, compiled: Boxed) -> Boxed:
+        """Both in turns, until it is known which is faster."""
+        ours, theirs = Stopwatch(self._plain), Stopwatch(compiled)
+        race = Race([ours], [theirs])
+
+        def run(args: list[Any]) -> list[Any]:
+            if race.is_over:
+                self._settle(compiled if race.compiled_wins else self._plain)
+            return theirs(args) if race.is_turn_of_compiled() else ours(args)
+
+        return run
+
+    def _settle(self, run: Boxed) -> None:
+        self._run, self.state = run, "python stays" if run is self._plain else "inductor stays"
+
+    def _order(self, args: Sequence[Any]) -> None:
+        types = types_of(self.graph, args)
+        if torch.are_deterministic_algorithms_enabled() or not all(isinstance(t, TensorType) for t in types):
+            self._settle(self._plain)
+            return
+        self.state = "compiling"
+        order = Order(
+            forward=text.functional_program(self.graph, "forward"),
+            inputs=types,
+            real_outputs=len(ir.outputs(self.graph)),
+            sizes={},
+            threads=torch.get_num_threads(),
+            precision=torch.get_float32_matmul_precision(),
+        )
+        COMPILER.submit(order, self._ready)
+
+    def _ready(self, answer: Answer | Failure) -> None:
+        """In another thread: what was compiled is loaded."""
+        if isinstance(answer, Failure):
+            self._answer = answer
+            return
+        try:
+            self._answer = without_gradients(answer.forward.load())
+        except Exception as problem:
+            self._answer = Failure(f"{type(problem).__name__}: {problem}")
+
+
+def types_of(graph: fx.Graph, args: Sequence[Any]) -> tuple[TensorType | str, ...]:
+    """What the graph was called with: tensors, and sizes by name."""
+    return tuple(_type(ir.value(node), arg) for node, arg in zip(ir.inputs(graph), args, strict=True))
+
+
+def _type(val: Any, arg: Any) -> TensorType | str:
+    if not isinstance(val, torch.Tensor):
+        return str(val)
+    like = torch_internals.restrided(val, arg)
+    return TensorType(tuple(map(_size, like.shape)), tuple(map(_size, like.stride())), val.dtype)
+
+
+def _size(size: Any) -> int | str:
+    return str(size) if isinstance(size, torch.SymInt) else int(size)

@@ -1,0 +1,121 @@
+"""An order carried out: texts traced into one graph, cut where least is saved, both parts compiled by Inductor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from tapeless import torch_internals
+from tapeless.background.order import Answer, Order, TensorType
+from tapeless.errors import Unsupported
+from tapeless.torch_internals import Artifact
+
+Boxed = Callable[[list[Any]], list[Any]]
+
+
+def build(order: Order) -> Answer:
+    """Compile what is ordered."""
+    torch.set_num_threads(order.threads)
+    torch.set_float32_matmul_precision(order.precision)
+    fake_mode, sizes = torch_internals.symbolic_sizes(order.sizes)
+    inputs = [_fake(kind, fake_mode, sizes) for kind in order.inputs]
+    answer = _forward_alone(order, inputs) if order.backward is None else _pair(order, inputs)
+    return answer(torch_internals.guards_on(fake_mode, list(sizes.values())))
+
+
+def _fake(kind: TensorType | str, fake_mode: Any, sizes: dict[str, Any]) -> Any:
+    if isinstance(kind, str):
+        return sizes[kind]
+    shape, stride = ([_size(n, sizes) for n in numbers] for numbers in (kind.shape, kind.stride))
+    with fake_mode:
+        return torch.empty_strided(shape, stride, dtype=kind.dtype)
+
+
+def _size(number: int | str, sizes: dict[str, Any]) -> Any:
+    return number if isinstance(number, int) else eval(number, {}, sizes)
+
+
+def _function(text: str, name: str) -> Boxed:
+    namespace: dict[str, Any] = {}
+    exec(text, namespace)
+    return namespace[name]
+
+
+def _forward_alone(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
+    forward = _function(order.forward, "forward")
+    graph = torch_internals.decompose_for_inductor(lambda *args: forward(list(args)), inputs)
+    compiled = Artifact.of(torch_internals.compile_decomposed(graph, False, order.real_outputs))
+    return lambda guards: Answer(compiled, guards)
+
+
+def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
+    joint = torch_internals.decompose_for_inductor(_joint(order), [*inputs, *_cotangents(order, inputs)])
+    forward, backward = torch_internals.min_cut(joint, len(inputs), order.real_outputs, order.parameters)
+    wiring = _Wiring(order, forward, backward)
+    compiled_forward = torch_internals.compile_decomposed(forward, False, order.real_outputs)
+    gradients = len(backward.graph.output_node().args[0])  # type: ignore[arg-type]
+    compiled_backward = torch_internals.compile_decomposed(backward, True, gradients)
+    return lambda guards: Answer(
+        forward=Artifact.of(compiled_forward),
+        guards=guards,
+        backward=Artifact.of(compiled_backward),
+        outputs=wiring.outputs,
+        captured_inputs=tuple(wiring.captured_inputs.values()),
+        captured_outputs=tuple(wiring.captured_outputs.values()),
+        arguments=wiring.arguments,
+    )
+
+
+def _joint(order: Order) -> Callable[..., list[Any]]:
+    """Forward and backward as one function of [inputs, cotangents] to [real outputs, gradients]."""
+    assert order.backward is not None
+    forward, backward = _function(order.forward, "forward"), _function(order.backward, "backward")
+
+    def joint(*args: Any) -> list[Any]:
+        inputs, cotangents = args[: len(order.inputs)], args[len(order.inputs) :]
+        outs = forward(list(inputs))
+        arriving: list[Any] = [None] * order.outputs
+        for output, cotangent in zip(order.cotangents, cotangents, strict=True):
+            arriving[output] = cotangent
+        captures = [*(inputs[i] for i in order.captured_inputs), *(outs[i] for i in order.captured_outputs)]
+        available = [*arriving, *captures]
+        return [*outs[: order.real_outputs], *backward([available[i] for i in order.arguments])]
+
+    return joint
+
+
+def _cotangents(order: Order, inputs: Sequence[Any]) -> list[Any]:
+    """One like each output that gets one, in the memory format in which the bridge hands it over."""
+    forward = _function(order.forward, "forward")
+    with torch_internals.emission(torch_internals.fake_mode_of(inputs)):
+        outs = forward(list(inputs))
+        return [
+            torch.empty_like(outs[i], memory_format=f) for i, f in zip(order.cotangents, order.formats, strict=True)
+        ]
+
+
+class _Wiring:
+    """How the backward that was cut off gets at what it reads; nothing is returned twice by the forward."""
+
+    def __init__(self, order: Order, forward: fx.GraphModule, backward: fx.GraphModule) -> None:
+        inputs = {node.name: k for k, node in enumerate(forward.graph.find_nodes(op="placeholder"))}
+        results = list(forward.graph.output_node().args[0])  # type: ignore[arg-type]
+        real = results[: order.real_outputs]
+        known = {node.name: k for k, node in reversed(list(enumerate(real))) if isinstance(node, fx.Node)}
+        saved = [node for node in results[order.real_outputs :] if node.name not in inputs and node.name not in known]
+        known |= {node.name: order.real_outputs + k for k, node in enumerate(dict.fromkeys(saved))}
+        forward.graph.output_node().args = ([*real, *dict.fromkeys(saved)],)
+        forward.recompile()
+        self.outputs = len(real) + len(dict.fromkeys(saved))
+        read = [node.name for node in backward.graph.find_nodes(op="placeholder")]
+        self.captured_inputs = {name: inputs[name] for name in read if name in inputs}
+        self.captured_outputs = {n: known[n] for n in read if n in known and n not in inputs}
+        if overwritten := set(self.captured_inputs.values()) & set(order.mutated):
+            raise Unsupported(f"the backward would read inputs {sorted(overwritten)}, which are overwritten by then")
+        captures = [*self.captured_inputs, *self.captured_outputs]
+        position = {name: self.outputs + k for k, name in enumerate(captures)}
+        position |= {f"tangents_{k + 1}": output for k, output in enumerate(order.cotangents)}
+        self.arguments = tuple(position[name] for name in read)

@@ -1,0 +1,64 @@
+"""The process that compiles: `python -m tapeless.background.worker`. Orders come in, answers go out, one at a time.
+
+It ends when nobody can send orders any more, however the program that started it ended, and takes its compilers along.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+from typing import IO, Any
+
+from tapeless.background.order import Answer, Failure, Order
+
+
+def send(stream: IO[bytes], message: Any) -> None:
+    data = pickle.dumps(message)
+    stream.write(len(data).to_bytes(8, "little") + data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Any:
+    """The next message; EOFError where there will be none."""
+    size = stream.read(8)
+    if len(size) < 8:
+        raise EOFError
+    return pickle.loads(stream.read(int.from_bytes(size, "little")))
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever else is printed must not come between answers
+    orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, orders), daemon=True).start()
+    os.nice(5)  # the program that runs comes first
+    while True:
+        number, order = orders.get()
+        send(answers, (number, _answer(order)))
+
+
+def _answer(order: Order) -> Answer | Failure:
+    try:
+        from tapeless.background.build import build  # takes a while: the first order is waiting already
+
+        return build(order)
+    except Exception as problem:
+        lines = str(problem).strip().splitlines() or [""]
+        return Failure(f"{type(problem).__name__}: {lines[0]}")
+
+
+def _read(stream: IO[bytes], orders: queue.SimpleQueue[Any]) -> None:
+    """Hand on what arrives; at the end of it, end the process and all it has started."""
+    try:
+        while True:
+            orders.put(receive(stream))
+    except BaseException:
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

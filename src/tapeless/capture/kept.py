@@ -1,0 +1,42 @@
+"""The place of a captured program in the cache: what Dynamo handed over, described as far as capture looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from tapeless import torch_internals
+from tapeless.cache import Place, place
+from tapeless.ir.content import Indescribable, content, describe, is_torchs_own, tensor_type
+
+KINDS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, torch_internals.FakeTensor)
+
+
+def place_of(module: fx.GraphModule, inputs: Sequence[Any], settings: str, option: bool | str) -> Place | None:
+    """Where this program is kept, `settings` being those of the passes after capture."""
+
+    def described() -> str | None:
+        if torch_internals.in_functorch() or torch_internals.in_forward_mode() or not is_torchs_own(module.graph):
+            return None
+        parts = [settings, torch_internals.circumstances(), *_inputs(inputs), content(module.graph)]
+        return "\n".join(parts)
+
+    return place(option, described)
+
+
+def _inputs(inputs: Sequence[Any]) -> list[str]:
+    """Every input, and which of them share memory."""
+    memory: dict[int, int] = {}
+    return [_tensor(value, memory) if isinstance(value, torch.Tensor) else describe(value) for value in inputs]
+
+
+def _tensor(tensor: torch.Tensor, memory: dict[int, int]) -> str:
+    if type(tensor) not in KINDS:
+        raise Indescribable(f"a {type(tensor).__name__}")
+    parameter = isinstance(tensor, torch.nn.Parameter)
+    flags = (tensor.requires_grad, tensor.is_leaf, tensor._is_view(), tensor.is_inference(), parameter)
+    kind = tensor_type(tensor)  # refuses tensors without strides, which may have no memory either
+    return f"{kind} {flags} in {memory.setdefault(tensor.untyped_storage()._cdata, len(memory))}"

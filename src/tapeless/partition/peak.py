@@ -1,0 +1,116 @@
+"""The most memory that a step has allocated at once, found by walking its two programs as they will run.
+
+Counted is what forward and backward allocate beyond the inputs of the forward: outputs, what is saved, what either
+computes on the way, cotangents, and the gradients of all inputs, which are returned together at the end. The walk knows
+what the printed text does: views share memory, some calls write into an operand, values die at their last use.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+from tapeless.ir import graph as ir
+from tapeless.ir.cost import likely_bytes, workspace
+from tapeless.ir.custom import inlined
+from tapeless.ir.reuse import reusable_operands
+from tapeless.partition.rederive import is_view
+from tapeless.partition.split import Split
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Bytes alive between forward and backward, and the most that are at any time."""
+
+    between: int
+    most: int
+
+
+def peak(parts: Split) -> Peak:
+    """Of a step in which every output that can gets a cotangent, and every gradient is wanted."""
+    memory = _Memory()
+    forward, backward = inlined(parts.forward), inlined(parts.backward)
+    results = memory.run(forward, [()] * len(ir.inputs(forward)))
+    held = {storage for storages in results[: parts.real_outputs] for storage in storages}
+    between = memory.total
+    cotangents = [_Storage(likely_bytes(ir.value(node))) for node in ir.inputs(backward)]
+    given = [(storage,) for storage in cotangents[: len(parts.cotangent_outputs)]]
+    memory.allocate(storage for (storage,) in given)
+    captured = [*(() for _ in parts.captured_inputs), *(results[i] for i in parts.captured_outputs)]
+    memory.run(backward, [*given, *captured], held)
+    return Peak(between, memory.most)
+
+
+@dataclass(frozen=True, eq=False)
+class _Storage:
+    """A piece of memory, in which several values may live."""
+
+    size: int
+
+
+Storages = tuple[_Storage, ...]
+
+
+@dataclass
+class _Memory:
+    """The storages that are alive, and the most bytes that were."""
+
+    alive: set[_Storage] = field(default_factory=set)
+    total: int = 0
+    most: int = 0
+
+    def allocate(self, storages: Iterable[_Storage], beside: int = 0) -> None:
+        """Room for `storages`, and for as much `beside` that is given back at once."""
+        for storage in storages:
+            self.alive.add(storage)
+            self.total += storage.size
+        self.most = max(self.most, self.total + beside)
+
+    def free(self, storages: Iterable[_Storage]) -> None:
+        for storage in self.alive.intersection(storages):
+            self.alive.remove(storage)
+            self.total -= storage.size
+
+    def run(self, graph: fx.Graph, given: Sequence[Storages], held: Iterable[_Storage] = ()) -> list[Storages]:
+        """Walk a program whose inputs live in the storages `given`; those of its results, which stay alive."""
+        lives, made = _places(graph, given)
+        results = [lives[r] if isinstance(r, fx.Node) else () for r in ir.outputs(graph)]
+        kept = {storage for storages in results for storage in storages}.union(held)
+        last = {s: node for node in graph.nodes for a in (node, *node.all_input_nodes) for s in lives.get(a, ())}
+        dying: dict[fx.Node, list[_Storage]] = {}
+        for storage, node in last.items():
+            if storage not in kept:
+                dying.setdefault(node, []).append(storage)
+        for node in graph.nodes:
+            self.allocate(made.get(node, ()), workspace(node))
+            self.free(dying.get(node, ()))
+        return results
+
+
+def _places(
+    graph: fx.Graph, given: Sequence[Storages]
+) -> tuple[dict[fx.Node, Storages], dict[fx.Node, list[_Storage]]]:
+    """The storages in which each value lives, and those that each call makes."""
+    lives: dict[fx.Node, Storages] = dict(zip(ir.inputs(graph), given, strict=True))
+    taken = reusable_operands(graph, defined=True)
+    made: dict[fx.Node, list[_Storage]] = {}
+    for node in graph.nodes:
+        if node.op != "call_function":
+            lives.setdefault(node, ())
+        elif node.target is operator.getitem and not is_view(node):
+            source, index = node.args
+            lives[node] = lives[source][index : index + 1]
+        elif node in taken or is_view(node):
+            lives[node] = lives[taken.get(node) or node.all_input_nodes[0]]
+        else:
+            made[node] = [_Storage(likely_bytes(part)) for part in _parts(ir.value(node))]
+            lives[node] = tuple(made[node])
+    return lives, made
+
+
+def _parts(val: Any) -> Sequence[Any]:
+    return val if isinstance(val, (tuple, list)) else [val]

@@ -1,0 +1,92 @@
+"""A step as it runs: one program of generated Python; for other backends one that computes and one that updates.
+
+A backend that orders calls itself, runs them in the background or times them on real calls must be given a program
+without effects. So it gets forward and backward, which end in the gradients; the update follows as generated Python,
+where torch's fused kernels are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import fx
+
+from tapeless.backends.python import Code
+from tapeless.backends.select import compile_graph
+from tapeless.ir import graph as ir
+from tapeless.ir import text
+from tapeless.ir.copying import prune_inputs
+from tapeless.training.program import Further, Update, Whole, Writer, returning_gradients, taking_gradients
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A step as it runs."""
+
+    run: Callable[[list[Any], list[Any]], list[Any]]  # arguments of the graph, further ones → its outputs, gradients
+    graphs: dict[str, fx.Graph]  # what is printed, by name
+    further: list[Further]
+    results: int  # outputs of the captured graph; gradients stand behind them where the optimizer steps itself
+    returned: list[int]  # the parameters whose gradients those are
+
+    @cached_property
+    def trained(self) -> set[int]:
+        """The inputs for which the optimizer keeps a state."""
+        return {further.of for further in self.further if further.what == "state"}
+
+    def __str__(self) -> str:
+        return "\n\n".join(text.program(graph, name) for name, graph in self.graphs.items())
+
+
+def compile_step(whole: Whole, update: Update, backend: str) -> Program:
+    """Forward, backward and update, made to run by a backend."""
+    return _in_one(whole, update) if backend == "python" else _in_two(whole, update, backend)
+
+
+def _in_one(whole: Whole, update: Update) -> Program:
+    results = ir.outputs(whole.graph)
+    further, returned = _written(whole, update)
+    whole.graph.output_node().args = ([*results, *(whole.gradients[i] for i in returned)],)
+    code = Code(whole.graph, "train_step")
+
+    def run(args: list[Any], others: list[Any]) -> list[Any]:
+        return code.run([*args, *others])
+
+    return Program(run, {"train_step": whole.graph}, further, len(results), returned)
+
+
+def _in_two(whole: Whole, update: Update, backend: str) -> Program:
+    results = len(ir.outputs(whole.graph))
+    after = taking_gradients(whole)
+    further, returned = _written(after, update)
+    after.graph.output_node().args = ([after.gradients[i] for i in returned],)
+    kept = prune_inputs(after.graph)
+    loss = ir.value(whole.seed)
+    compute = compile_graph(returning_gradients(whole), "train_step", backend)
+    apply = Code(after.graph, "update")
+
+    def run(args: list[Any], others: list[Any]) -> list[Any]:
+        found = compute([*args, _one(loss)])
+        values = [*args, *found[results:], *others]
+        del found[results:]
+        chosen = [values[i] for i in kept]
+        values.clear()  # a gradient goes when the update has read it
+        return [*found, *apply.run(chosen)]
+
+    return Program(run, {"train_step": whole.graph, "update": after.graph}, further, results, returned)
+
+
+def _one(val: torch.Tensor) -> torch.Tensor:
+    """The gradient of a loss of this type, which holds one number."""
+    return torch.ones([1] * val.dim(), dtype=val.dtype, device=val.device)
+
+
+def _written(whole: Whole, update: Update) -> tuple[list[Further], list[int]]:
+    """Write the update; what it takes beside the inputs, and the gradients that are left for the optimizer itself."""
+    writer = Writer(whole, update)
+    writer.write()
+    return writer.further, list(whole.gradients) if update.kind is None and update.last else []

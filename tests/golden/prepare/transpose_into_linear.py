@@ -1,0 +1,63 @@
+# prepare: transpose_into_linear
+def f(x, w, b):
+    return F.linear(x.sin(), w, b).permute(0, 2, 1).contiguous().cos()
+
+
+def declined(x, w, b):
+    return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(), F.linear(x, w, b).transpose(1, 2).cos()
+
+
+inputs = (torch.randn(4, 8, 6).requires_grad_(), torch.randn(5, 6), torch.randn(5))
+# output
+def f(args):
+    # x: f32[4, 8, 6]
+    # w: f32[5, 6]
+    # b: f32[5]
+    x, w, b = args
+    args.clear()
+    sin = torch.sin(x)  # f32[4, 8, 6]  transpose_into_linear.py:3  return F.linear(x.sin(), w, b).permute(0, 2, 1).contiguous(…
+    del x
+    expand = w.expand([4, 5, 6])  # f32[4, 5, 6]  transpose_into_linear.py:3  return F.linear(x.sin(), w, b).permute(0, 2, 1).contiguous(…
+    del w
+    view_2 = b.reshape([-1, 1])  # f32[5, 1]  transpose_into_linear.py:3  return F.linear(x.sin(), w, b).permute(0, 2, 1).contiguous(…
+    del b
+    transpose = torch.transpose(sin, 1, 2)  # f32[4, 6, 8]  transpose_into_linear.py:3  return F.linear(x.sin(), w, b).permute(0, 2, 1).contiguous(…
+    del sin
+    contiguous = torch.baddbmm(view_2, expand, transpose)  # f32[4, 5, 8]  transpose_into_linear.py:3  return F.linear(x.sin(), w, b).permute(0, 2, 1).contiguous(…
+    del view_2, expand, transpose
+    cos = torch.cos(contiguous)  # f32[4, 5, 8]  transpose_into_linear.py:3  return F.linear(x.sin(), w, b).permute(0, 2, 1).contiguous(…
+    del contiguous
+    return [cos]
+
+
+def declined(args):
+    # x: f32[4, 8, 6]
+    # w: f32[5, 6]
+    # b: f32[5]
+    x, w, b = args
+    args.clear()
+    sin = torch.sin(x)  # f32[4, 8, 6]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    view = sin.reshape([32, 6])  # f32[32, 6]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    del sin
+    t = torch.t(w)  # f32[6, 5]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    addmm = torch.addmm(b, view, t)  # f32[32, 5]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    del view, t
+    linear = addmm.reshape([4, 8, 5])  # f32[4, 8, 5]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    del addmm
+    permute = torch.permute(linear, [1, 0, 2])  # f32[8, 4, 5]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    del linear
+    contiguous = torch.clone(permute, memory_format=torch.contiguous_format)  # f32[8, 4, 5]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    del permute
+    view_2 = x.reshape([32, 6])  # f32[32, 6]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    del x
+    t_1 = torch.t(w)  # f32[6, 5]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    del w
+    addmm_1 = torch.addmm(b, view_2, t_1)  # f32[32, 5]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    del b, view_2, t_1
+    linear_1 = addmm_1.reshape([4, 8, 5])  # f32[4, 8, 5]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    del addmm_1
+    transpose = torch.transpose(linear_1, 1, 2)  # f32[4, 5, 8]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    del linear_1
+    cos = torch.cos(transpose)  # f32[4, 5, 8]  transpose_into_linear.py:7  return F.linear(x.sin(), w, b).permute(1, 0, 2).contiguous(…
+    del transpose
+    return [contiguous, cos]

@@ -1,0 +1,241 @@
+"""Backend `auto`: right before, during and after a program is compiled in the background; undisturbed if that fails."""
+
+import gc
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from comparing import seeded
+from models import TwoHeads
+from tapeless.background import race
+from tapeless.background.compiler import Compiler
+from tapeless.background.race import Race
+from tapeless.runtime import contest
+from tapeless.runtime.statistics import statistics
+
+PATIENCE = 240  # seconds
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    """No program of another test is alive."""
+    torch._dynamo.reset()
+    gc.collect()
+
+
+@pytest.fixture
+def compiled_wins(monkeypatch):
+    monkeypatch.setattr(Race, "compiled_wins", True)
+
+
+def auto(function, **settings):
+    return torch.compile(function, backend="tapeless", options={"backend": "auto"}, **settings)
+
+
+def until(state, step):
+    """Call `step` with 0, 1, … until each program is in the given state."""
+    start, number = time.monotonic(), 0
+    while True:
+        step(number)
+        number += 1
+        found = [program.backends for program in statistics().programs]
+        if any(found) and all(backend == state for backends in found for backend in backends):
+            return number
+        assert time.monotonic() - start < PATIENCE, found
+        time.sleep(0.02)
+
+
+def gradients(model, call, used, number, size=8):
+    """Gradients, losses and statistics of one step that sends a gradient to the outputs `used`."""
+    model.zero_grad()
+    torch.manual_seed(number)
+    outputs = call(torch.randn(size, 4, dtype=torch.float64))
+    sum(outputs[i].square().sum() for i in used).backward()
+    return [p.grad for p in model.parameters()], list(model.buffers()), torch.rand(())
+
+
+def test_every_step_equals_eager_with_its_random_numbers_and_nones(compiled_wins):
+    eager, ours = (seeded(0, TwoHeads).double() for _ in range(2))
+    call = auto(ours)
+
+    def step(number, used=(0,)):
+        torch.testing.assert_close(gradients(ours, call, used, number), gradients(eager, eager, used, number))
+
+    count = until("inductor stays", step)
+    step(count)
+
+    assert eager.second.weight.grad is None and ours.second.weight.grad is None
+
+    step(count + 1, used=(0, 1))  # what it was not compiled for
+    step(count + 2, used=(1,))
+    step(count + 3, used=(0,))
+
+
+def test_higher_order_and_single_gradients_of_a_compiled_program(compiled_wins):
+    def f(x, w):
+        return torch.tanh(x @ w).square().sum()
+
+    call = auto(f)
+    x, w = (torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((3, 4), (4, 2)))
+    until("inductor stays", lambda _: torch.autograd.grad(call(x, w), (x, w)))
+    (alone,) = torch.autograd.grad(call(x, w), x)
+    found = []
+    for function in (f, call):
+        first = torch.autograd.grad(function(x, w), (x, w), create_graph=True)
+        found.append((*first, *torch.autograd.grad(first[0].sin().sum(), (x, w))))
+
+    torch.testing.assert_close(found[0][0], alone)
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_sizes_that_vary(compiled_wins):
+    model = seeded(0, lambda: nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU())).double()
+    call = auto(model, dynamic=True)
+
+    def step(number, sizes=(3, 5, 17, 2)):
+        x = torch.randn(sizes[number % len(sizes)], 4, dtype=torch.float64, requires_grad=True)
+        expected = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
+
+        torch.testing.assert_close(expected, torch.autograd.grad(call(x).square().sum(), [x, *model.parameters()]))
+
+    count = until("inductor stays", step)
+    for number in range(count, count + 4):
+        step(number)
+    step(0, sizes=(1,))  # traced anew, or refused by the guards of what was compiled
+
+
+def test_the_faster_one_stays(monkeypatch):
+    monkeypatch.setattr(Race, "compiled_wins", False)
+    call = auto(lambda x: (x.sin() * x).sum())
+    x = torch.randn(4, requires_grad=True)
+    until("python stays", lambda _: call(x).backward())
+
+    assert statistics().is_settled
+
+
+def test_a_program_without_gradients(compiled_wins):
+    model = seeded(0, lambda: nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))).double()
+    call, x = auto(model), torch.randn(3, 4, dtype=torch.float64)
+    expected, start = model(x).detach(), time.monotonic()
+    while ("inductor stays",) != statistics().alone:
+        with torch.no_grad():
+            torch.testing.assert_close(expected, call(x))
+        assert time.monotonic() - start < PATIENCE
+        time.sleep(0.02)
+    with torch.no_grad():
+        torch.testing.assert_close(expected, call(x))
+
+
+def test_deterministic_mode_stays_with_python():
+    call = auto(lambda x: x.sin().sum())
+    x = torch.randn(4, requires_grad=True)
+    torch.use_deterministic_algorithms(True)
+    try:
+        for _ in range(4):
+            call(x).backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+    assert ["python stays"] == [state for program in statistics().programs for state in program.backends]
+
+
+# -- what can go wrong -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_compiler(monkeypatch):
+    """A compiler for this test alone, started in the environment that the test makes."""
+    compiler = Compiler()
+    monkeypatch.setattr(contest, "COMPILER", compiler)
+    monkeypatch.setattr(race, "_WARNED", set())
+    yield compiler
+    compiler.stop()
+
+
+def trains_on_after_one_warning(match):
+    """Each step is right, one warning is given, and the program stays with generated Python."""
+    call = auto(lambda x: (x.sin() * x).sum())
+
+    def step(number):
+        x = torch.full((3,), float(number), requires_grad=True)
+        call(x).backward()
+        torch.testing.assert_close(x.detach().cos() * x.detach() + x.detach().sin(), x.grad)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        count = until("python stays", step)
+        step(count)
+
+    assert 1 == len([w for w in caught if match in str(w.message)]), [str(w.message) for w in caught]
+
+
+def test_the_compiler_is_killed(own_compiler):
+    own_compiler.submit("no order at all", lambda answer: None)
+    while own_compiler._process is None:
+        time.sleep(0.01)
+    os.kill(own_compiler._process.pid, signal.SIGKILL)
+
+    trains_on_after_one_warning("the compiler in the background ended")
+
+
+def test_there_is_no_cxx(own_compiler, monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+    trains_on_after_one_warning("Inductor failed")
+
+
+def test_the_disk_is_full(own_compiler, monkeypatch, tmp_path):
+    def little_can_be_written():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    popen = partial(subprocess.Popen, preexec_fn=little_can_be_written)
+    monkeypatch.setattr("tapeless.background.compiler.subprocess.Popen", popen)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+    trains_on_after_one_warning("File too large")
+
+
+PROGRAM = """
+import sys, time, torch
+from tapeless.runtime import contest
+call = torch.compile(lambda x: (x.sin() * x).sum(), backend="tapeless", options={"backend": "auto"})
+for _ in range(4):
+    call(torch.ones(3, requires_grad=True)).backward()
+while contest.COMPILER._process is None:
+    time.sleep(0.01)
+print(contest.COMPILER._process.pid, flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["ends", "is killed"])
+def test_nothing_runs_on_when_the_program(killed):
+    seconds = "600" if killed else "0"
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, seconds], stdout=subprocess.PIPE, text=True) as program:
+        worker = int(program.stdout.readline())
+        if killed:
+            program.kill()
+    deadline = time.monotonic() + 30
+    while _is_running(worker) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+    assert not _is_running(worker)
+
+
+def _is_running(process):
+    """Is it there, and not merely waiting for somebody to take note of its end?"""
+    try:
+        return "Z" != Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False

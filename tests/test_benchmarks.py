@@ -1,0 +1,122 @@
+"""The benchmark suite: what its numbers mean."""
+
+from collections import Counter
+
+import pytest
+
+from benchmarks import page, peer
+from benchmarks.floor import Floor, WholeFloor
+from benchmarks.measure import settled
+from benchmarks.promises import AUTO, Promise, step_ratio
+from benchmarks.summary import means, tables_of
+from benchmarks.variants import Training, Variant, WholeTraining
+from benchmarks.workloads import build
+
+
+def ratios(**to):
+    return {"ratio_to": {other: {"cpu_s": {"low": r, "median": r, "high": r}} for other, r in to.items()}}
+
+
+def test_a_loop_has_settled_after_its_last_slow_step():
+    found = settled([5.0, *[0.2] * 10, 0.9, *[0.1] * 20])
+
+    assert pytest.approx(5.0 + 10 * 0.2 + 0.9) == found["settled_s"]
+    assert 0.1 == found["final_step_s"]
+    assert 0.2 == found["early_step_s"]
+    assert pytest.approx(0.8) == found["longest_stall_s"]
+
+
+def test_one_disturbed_step_does_not_unsettle_a_loop():
+    assert 5.0 == settled([5.0, *[0.1] * 20, 0.4, *[0.1] * 20])["settled_s"]
+
+
+def test_the_floor_of_a_perceptron_is_its_products():
+    """Four layers: a product forwards and one for each weight; one for each input but the first, which is no leaf."""
+    floor = Floor(build("mlp_small"))
+
+    assert {"addmm": 4, "mm": 4 + 3} == Counter(func.overloadpacket.__name__ for func, _, _ in floor.calls)
+    floor.step()
+
+
+def test_the_floor_of_a_whole_step_updates():
+    workload = build("mlp_small")
+    floor = WholeFloor(workload)
+    before = [p.detach().clone() for p in workload.model.parameters()]
+    floor.step()
+
+    assert all((p != b).any() for p, b in zip(workload.model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("label", ["train/eager", "train/tapeless:backend=python"])
+def test_whole_steps_move_the_parameters_alike(label):
+    eager = WholeTraining(build("mlp_small"), Variant.parse("train/eager"))
+    other = WholeTraining(build("mlp_small"), Variant.parse(label))
+    for training in (eager, other):
+        training.step()
+        training.step()
+
+    for name, moved in eager.gradients().items():
+        assert (moved - other.gradients()[name]).abs().max() < 1e-8
+
+
+def test_frozen_statistics_stay():
+    workload = build("resnet18_frozen")
+    before = {name: value.clone() for name, value in workload.model.named_buffers()}
+    Training(workload, Variant.parse("eager")).step()
+
+    assert all((value == before[name]).all() for name, value in workload.model.named_buffers())
+
+
+def test_a_variant_that_this_version_lacks_says_why():
+    assert "unknown option speed" in str(Variant.parse("tapeless:speed=high").missing())
+    assert Variant.parse("tapeless:backend=python").missing() is None
+
+
+def test_workloads_without_a_counterpart_are_not_asked_of_jax():
+    assert "no counterpart in JAX" == peer.missing("lstm")
+
+
+def test_a_promise_names_its_worst_workload_and_all_that_break_it():
+    promise = Promise("step ÷ the faster", 1.03, (AUTO,), step_ratio("eager", "inductor"))
+    workloads = {
+        "good": {AUTO: ratios(eager=0.9, inductor=1.0)},
+        "bad": {AUTO: ratios(eager=0.8, inductor=1.1)},
+        "failing": {AUTO: {"error": "it fails"}},
+        "skipped": {AUTO: {"skipped": "not there"}},
+    }
+
+    assert ["inf", "failing", "bad, failing"] == promise.row(workloads)[3:]
+    assert ["1.1", "bad", "bad"] == promise.row({k: workloads[k] for k in ("good", "bad")})[3:]
+    assert "not measured" == promise.row({"skipped": workloads["skipped"]})[4]
+
+
+def test_a_promise_about_a_mean():
+    promise = Promise("step ÷ inductor", 0.92, (AUTO,), step_ratio("inductor"), mean=True)
+    workloads = {"one": {AUTO: ratios(inductor=0.5)}, "two": {AUTO: ratios(inductor=2.0)}}
+
+    assert ["1", "mean of 2", "the mean"] == promise.row(workloads)[3:]
+
+
+def test_geometric_means():
+    workloads = {"one": {AUTO: ratios(eager=0.5)}, "two": {AUTO: ratios(eager=2.0)}, "three": {AUTO: {"error": ""}}}
+
+    assert [[AUTO, "1.000 (2)", "", "", ""]] == means(workloads).rows
+
+
+def test_results_are_put_between_the_marks_of_the_page(tmp_path):
+    target = tmp_path / "page.md"
+    target.write_text(f"before\n{page.BEGIN}\nformer results\n{page.END}\nafter\n")
+    about = {"machine": "m", "torch": "2", "commit": "c", "date": "d"}
+    page.write_page({"workloads": {"one": {AUTO: ratios(eager=0.5)}}, "origin": about}, target, tmp_path / "plots")
+    text = target.read_text()
+
+    assert ("before", "after") == (text.splitlines()[0], text.splitlines()[-1])
+    assert "former results" not in text
+    assert "commit c" in text
+
+
+def test_tables_take_what_failed_and_what_was_skipped():
+    results = {"workloads": {"one": {"eager": {"error": "broken"}, AUTO: {"skipped": "not there"}}}}
+    failures = tables_of(results)[-1]
+
+    assert [["one", "eager", "broken"], ["one", AUTO, "skipped: not there"]] == failures.rows
