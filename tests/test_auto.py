@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from functools import partial
@@ -19,6 +20,7 @@ from comparing import seeded
 from models import TwoHeads
 from tapeless.background import race
 from tapeless.background.compiler import Compiler
+from tapeless.background.order import Failure
 from tapeless.background.race import Race
 from tapeless.runtime import contest
 from tapeless.runtime.statistics import statistics
@@ -141,12 +143,11 @@ def test_deterministic_mode_stays_with_python():
     x = torch.randn(4, requires_grad=True)
     torch.use_deterministic_algorithms(True)
     try:
-        for _ in range(4):
-            call(x).backward()
+        until("python stays", lambda _: call(x).backward())
     finally:
         torch.use_deterministic_algorithms(False)
 
-    assert ["python stays"] == [state for program in statistics().programs for state in program.backends]
+    assert statistics().is_settled
 
 
 # -- what can go wrong -----------------------------------------------------------------------------------------------
@@ -160,6 +161,11 @@ def own_compiler(monkeypatch):
     monkeypatch.setattr(race, "_WARNED", set())
     yield compiler
     compiler.stop()
+
+
+class Customer:
+    def ready(self, answer):
+        self.answer = answer
 
 
 def trains_on_after_one_warning(match):
@@ -180,7 +186,8 @@ def trains_on_after_one_warning(match):
 
 
 def test_the_compiler_is_killed(own_compiler):
-    own_compiler.submit("no order at all", lambda answer: None)
+    customer = Customer()
+    own_compiler.submit("no order at all", customer)
     while own_compiler._process is None:
         time.sleep(0.01)
     os.kill(own_compiler._process.pid, signal.SIGKILL)
@@ -206,13 +213,35 @@ def test_the_disk_is_full(own_compiler, monkeypatch, tmp_path):
     trains_on_after_one_warning("File too large")
 
 
+def test_nothing_is_compiled_for_a_program_that_is_gone(own_compiler, monkeypatch):
+    asked, gate = [], threading.Event()
+
+    def answer(process, order):
+        gate.wait()
+        asked.append(order)
+        return Failure("no order at all")
+
+    monkeypatch.setattr("tapeless.background.compiler._asked", answer)
+    first, gone, last = Customer(), Customer(), Customer()
+    own_compiler.submit("first", first)
+    own_compiler.submit("gone", gone)
+    own_compiler.submit("last", last)
+    del gone
+    gate.set()
+    start = time.monotonic()
+    while not hasattr(last, "answer"):
+        assert time.monotonic() - start < PATIENCE
+        time.sleep(0.05)
+
+    assert ["first", "last"] == asked
+
+
 PROGRAM = """
 import sys, time, torch
 from tapeless.runtime import contest
 call = torch.compile(lambda x: (x.sin() * x).sum(), backend="tapeless", options={"backend": "auto"})
-for _ in range(4):
-    call(torch.ones(3, requires_grad=True)).backward()
 while contest.COMPILER._process is None:
+    call(torch.ones(3, requires_grad=True)).backward()
     time.sleep(0.01)
 print(contest.COMPILER._process.pid, flush=True)
 time.sleep(float(sys.argv[1]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,6 +30,19 @@ Boxed = Callable[[list[Any]], list[Any]]
 LIVE: weakref.WeakSet[Auto] = weakref.WeakSet()
 
 RECURRENCES = 2  # calls, or steps with the same gradients, before anything is compiled
+SECONDS = 0.5  # and for how long a program is in use by then: most programs of a test or a notebook never are
+
+
+class Age:
+    """For how long something has been in use."""
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        """Is it old enough to be compiled?"""
+        return time.monotonic() > self._end
 
 
 def compile_graph(graph: fx.Graph, name: str = "forward") -> Boxed:
@@ -62,6 +76,7 @@ class Auto:
         self._run = self._watched
         self._plain = plain
         self._calls = 0
+        self._age = Age()
         self._answer: Boxed | Failure | None = None
         LIVE.add(self)
 
@@ -70,7 +85,7 @@ class Auto:
 
     def _watched(self, args: list[Any]) -> list[Any]:
         self._calls += 1
-        if self._calls == RECURRENCES:
+        if self.state == "python" and self._calls >= RECURRENCES and self._age.is_over:
             self._order(args)
         if isinstance(self._answer, Failure):
             warn_once(self._answer)
@@ -108,9 +123,9 @@ class Auto:
             threads=torch.get_num_threads(),
             precision=torch.get_float32_matmul_precision(),
         )
-        COMPILER.submit(order, self._ready)
+        COMPILER.submit(order, self)
 
-    def _ready(self, answer: Answer | Failure) -> None:
+    def ready(self, answer: Answer | Failure) -> None:
         """In another thread: what was compiled is loaded."""
         if isinstance(answer, Failure):
             self._answer = answer

@@ -1,28 +1,35 @@
-"""The compiler in the background, as the program sees it: hand over an order, be called with what became of it.
+"""The compiler in the background, as the program sees it: hand over an order, be told what became of it.
 
-One process serves all programs. It is started with the first order, and ends with this process at the latest. Should
-it end before, the orders that wait for it fail, and nothing more is ordered: the programs run on as generated Python.
+One process serves all programs, one order after the other; what was ordered for a program that is gone by then is not
+compiled. It is started with the first order, and ends with this process at the latest. Should it end before, the orders
+that wait for it fail, and nothing more is ordered: the programs run on as generated Python.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Iterator
+from typing import NoReturn, Protocol
 
 from tapeless.background.order import Answer, Failure, Order
 from tapeless.background.worker import receive, send
 
 ENDED = "the compiler in the background ended"
 
-Ready = Callable[[Answer | Failure], None]
+
+class Customer(Protocol):
+    """Who orders something. Nobody keeps it alive for that."""
+
+    def ready(self, answer: Answer | Failure) -> None:
+        """Called in another thread."""
 
 
 class Compiler:
@@ -36,40 +43,39 @@ class Compiler:
         """As it begins: here, and in a process that was forked, which has no part in its parent's compiler."""
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._orders: queue.SimpleQueue[tuple[int, Order]] = queue.SimpleQueue()
-        self._waiting: dict[int, Ready] = {}
-        self._numbers = itertools.count()
-        self._serving = self._gone = False
+        self._orders: queue.SimpleQueue[tuple[Order, weakref.ref[Customer]]] = queue.SimpleQueue()
+        self._serving = self._stopped = False
 
-    def submit(self, order: Order, ready: Ready) -> None:
-        """Have `order` compiled; `ready` is called with the answer, in another thread. Takes no time."""
+    def submit(self, order: Order, customer: Customer) -> None:
+        """Have `order` compiled for `customer`. Takes no time."""
+        self._orders.put((order, weakref.ref(customer)))
         with self._lock:
-            gone, number = self._gone, next(self._numbers)
-            if not gone:
-                self._waiting[number] = ready
-                self._orders.put((number, order))
-            if not gone and not self._serving:
+            if not self._serving:
                 self._serving = True
                 threading.Thread(target=self._serve, daemon=True).start()
-        if gone:
-            ready(Failure(ENDED))
 
     def stop(self) -> None:
         """End the process and the compilers it has started."""
         with self._lock:
-            self._gone, process, self._process = True, self._process, None
+            self._stopped, process, self._process = True, self._process, None
         if process is not None:
             _end_group(process)
 
     def _serve(self) -> None:
-        """Start the process and hand it orders; it may be long before it reads them."""
+        """Start the process, and go from order to order; once it has ended, there are only failures."""
         try:
             process = self._start()
-            assert process.stdin is not None
-            while True:
-                send(process.stdin, self._orders.get())
         except OSError as problem:
-            self._end(f"{ENDED}: {problem}")
+            self._refuse(f"{ENDED}: {problem}")
+        while True:
+            order, customer = self._orders.get()
+            if customer() is None:
+                continue
+            try:
+                answer = _asked(process, order)
+            except (EOFError, OSError):
+                self._refuse(f"{ENDED} with code {process.wait()}", customer)
+            _hand_over(answer, customer)
 
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
@@ -81,31 +87,32 @@ class Compiler:
             start_new_session=True,
         )
         with self._lock:
-            self._process, stopped = process, self._gone
+            self._process, stopped = process, self._stopped
         atexit.register(self.stop)
         if stopped:
             self.stop()
-        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         return process
 
-    def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Hand on answers as they come."""
-        assert process.stdout is not None
-        try:
-            while True:
-                number, answer = receive(process.stdout)
-                with _giving_way():
-                    self._waiting.pop(number)(answer)
-        except (EOFError, OSError):
-            self._end(f"{ENDED} with code {process.wait()}")
-
-    def _end(self, reason: str) -> None:
+    def _refuse(self, reason: str, customer: weakref.ref[Customer] | None = None) -> NoReturn:
         """Nothing can be compiled any more."""
-        with self._lock:
-            self._gone = True
-            waiting, self._waiting = self._waiting, {}
-        for ready in waiting.values():
-            ready(Failure(reason))
+        while True:
+            if customer is not None:
+                _hand_over(Failure(reason), customer)
+            _, customer = self._orders.get()
+
+
+def _asked(process: subprocess.Popen[bytes], order: Order) -> Answer | Failure:
+    """What the process answers; it may be long before it does."""
+    assert process.stdin is not None and process.stdout is not None
+    send(process.stdin, order)
+    return receive(process.stdout)
+
+
+def _hand_over(answer: Answer | Failure, customer: weakref.ref[Customer]) -> None:
+    found = customer()
+    if found is not None:
+        with _giving_way():
+            found.ready(answer)
 
 
 @contextlib.contextmanager

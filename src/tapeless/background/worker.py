@@ -37,8 +37,7 @@ def main() -> None:
     threading.Thread(target=_read, args=(sys.stdin.buffer, orders), daemon=True).start()
     os.nice(5)  # the program that runs comes first
     while True:
-        number, order = orders.get()
-        send(answers, (number, _answer(order)))
+        send(answers, _answer(orders.get()))
 
 
 def _answer(order: Order) -> Answer | Failure:

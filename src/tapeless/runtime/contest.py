@@ -1,7 +1,7 @@
 """Backend `auto`: a program that keeps being used the same way is compiled in the background and raced against itself.
 
-The program runs as generated Python from its first call. When the same gradients have arrived twice, forward and
-backward go to the compiler; when they come back, both ways take turns on real calls, and the faster one stays.
+The program runs as generated Python from its first call. When the same gradients keep arriving, forward and backward
+go to the compiler; when they come back, both ways take turns on real calls, and the faster one stays.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tapeless.backends.auto import RECURRENCES, can_be_ordered, types_of
+from tapeless.backends.auto import RECURRENCES, Age, can_be_ordered, types_of
 from tapeless.background.compiler import COMPILER
 from tapeless.background.order import Answer, Failure, TensorType
 from tapeless.background.race import Race, Stopwatch, warn_once
@@ -31,6 +31,7 @@ class Contest:
         self._types: Sequence[TensorType | str] | None = None
         self._seen = 0
         self._ordered = False
+        self._age = Age()
         self._won = False  # by what was compiled
         self._backward: Backward | None = None
         self._fused: Fused | None = None
@@ -68,7 +69,7 @@ class Contest:
         if backward is not self._backward:
             self._backward, self._seen = backward, 0
         self._seen += 1
-        if self._seen == RECURRENCES and self._types is not None:
+        if not self._ordered and self._seen >= RECURRENCES and self._types is not None and self._age.is_over:
             self._order(backward)
 
     def _settle(self, winner: Variant | Fused) -> Variant | Fused:
@@ -90,12 +91,12 @@ class Contest:
             return
         assert self._types is not None
         self._ordered = True
-        COMPILER.submit(order_of(self.plain, backward, self.mask, self._types), self._ready)
+        COMPILER.submit(order_of(self.plain, backward, self.mask, self._types), self)
 
     def _can_be_ordered(self, backward: Backward) -> bool:
         return all(can_be_ordered(inlined(graph)) for graph in (self.plain.parts.forward, backward.graph))
 
-    def _ready(self, answer: Answer | Failure) -> None:
+    def ready(self, answer: Answer | Failure) -> None:
         """In another thread: what was compiled is loaded."""
         assert self._backward is not None
         if isinstance(answer, Failure):
