@@ -132,6 +132,18 @@ def test_coverage_over_samples_resumes(tmp_path):
     assert re.search(r"\| tanh \| derived \| (\d+)/\1 \|", out.read_text())
 
 
+def test_coverage_checks_again_what_was_asked_for(tmp_path):
+    out = tmp_path / "coverage.md"
+    store = sweep.Results(out.with_suffix(".json"))
+    for name in ("sin", "tanh"):
+        store.add(opinfo.Row(name, "float64", problems=["first[0]: it differed"]))
+    invoke("coverage", "--opinfo", "--again", "--only", "sin", "--dtypes", "float64", "--most", "1", "--out", str(out))
+    found = sweep.Results.load(out.with_suffix(".json"))
+
+    assert ["tanh"] == [row.name for row in found.differing()]
+    assert 1 == found.rows["sin", "float64"].first.ok
+
+
 def test_a_crash_becomes_a_row(monkeypatch):
     class Crashing(sweep.Worker):
         def check(self, job):

@@ -36,6 +36,8 @@ FOUND = {
     "a norm of zero": (lambda x: torch.linalg.vector_norm(x - x, 3), leaf(3)),
     "a distance of zero": (lambda x: torch.dist(x, x, 3), leaf(3)),
     "a result that is a view of an input": (lambda x: x.chunk(2), leaf(3, 4)),
+    "a view of one column": (lambda x: x.chunk(2, 0), torch.randn(1, 3).mT.requires_grad_()),
+    "a view without elements": (lambda x: x.chunk(2, 1), torch.randn(4, 0).mT.requires_grad_()),
     "a detached value that is saved": (lambda x, y: x.tanh() * y.abs().detach(), leaf(3), leaf(3)),
     "a graph without inputs": (lambda x: x.repeat_interleave(torch.tensor([0, 1, 2]), 0), leaf(3, 4)),
     "no elements": (lambda x: F.adaptive_avg_pool1d(F.gelu(x), 2), leaf(0, 4)),

@@ -19,7 +19,8 @@ def run(
     if opinfo:
         todo = jobs(only, dtypes or PLAN, most)
         if again:
-            results.forget((row.name, row.dtype) for row in results.differing())
+            asked = {(job.name, job.dtype) for job in todo}
+            results.forget(asked & {(row.name, row.dtype) for row in results.differing()})
         run_jobs(todo, processes, results)
     rows = results.ordered()
     for line in summary(operators, rows):

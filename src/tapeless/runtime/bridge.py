@@ -194,6 +194,11 @@ class _Type:
     dtype: torch.dtype
     device: torch.device
 
+    def is_laid_out_as(self, tensor: torch.Tensor) -> bool:
+        """The same strides, where a stride is ever taken. A copy would do but for views, whose tangents are views."""
+        dims = zip(self.shape, self.stride, tensor.stride(), strict=True)
+        return 0 in self.shape or all(n == 1 or own == other for n, own, other in dims)
+
     def empty(self) -> torch.Tensor:
         if 0 in self.stride:
             return torch.empty(self.shape, dtype=self.dtype, device=self.device)
@@ -206,7 +211,7 @@ def _tangent(found: Any, kind: _Type | None) -> Any:
         return None
     if found is None:
         return kind.empty().zero_()
-    return found if found.stride() == kind.stride else kind.empty().copy_(found)
+    return found if kind.is_laid_out_as(found) else kind.empty().copy_(found)
 
 
 def _type_of(out: Any, index: int, variant: Variant | Fused) -> _Type | None:

@@ -262,12 +262,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--families", default=",".join(FAMILIES), help="of operations, separated by commas")
     parser.add_argument("--out", type=Path, help="append a line to this table")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     start, record, minutes, shown = time.monotonic(), Record(), 0.0, 0
-    for _ in fuzz(itertools.count(given.seed), record):
+    for _ in fuzz(itertools.count(given.seed), record, families=given.families.split(",")):
         minutes = (time.monotonic() - start) / 60
         for failure in record.failures[shown:]:
             print(f"\n# --- failure, seed {record.seeds[-1]} ---\n{failure}", flush=True)
