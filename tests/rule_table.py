@@ -28,6 +28,9 @@ def call(op: OpOverload, *args, **kwargs) -> Call:
 NOISE = torch.full((3, 4), 0.2, dtype=torch.float64)
 ROWS = torch.tensor([2, 0, 2])
 
+SCALE, LEVEL, ENABLED = torch.tensor([0.3]), torch.tensor([1], dtype=torch.int32), torch.tensor([1])
+SCALES, LEVELS = torch.tensor([0.3, 0.2, 0.4]), torch.tensor([1, 0, -1], dtype=torch.int32)
+
 CALLS = [
     # views and copies as functionalization spells them
     call(aten._conj_copy.default, z(3)),
@@ -47,6 +50,11 @@ CALLS = [
     call(aten.view_as_complex_copy.default, x(3, 2)),
     call(aten.view_as_real_copy.default, z(3)),
     call(aten.unbind_copy.int, x(3, 4), 1),
+    call(aten.zero.default, x(3)),
+    # rounding that is differentiated as if it were none
+    call(aten.fake_quantize_per_tensor_affine_cachemask.default, x(3, 4), 0.3, 1, -4, 4),
+    call(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default, x(3, 4), SCALE, LEVEL, ENABLED, -4, 4),
+    call(aten.fake_quantize_per_channel_affine_cachemask.default, x(3, 4), SCALES, LEVELS, 0, -4, 4),
     # elementwise, with numbers
     call(aten.clamp.default, x(3, 4), -0.5, 0.5),
     call(aten.clamp.default, x(3, 4), None, 0.5),
@@ -103,6 +111,9 @@ AUTOGRAD_IS_WRONG = {
 
 # Law 4 does not bind these.
 NOT_A_PLAIN_FUNCTION = {
+    aten.fake_quantize_per_tensor_affine_cachemask.default: "its derivative is that of the identity",
+    aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: "its derivative is that of the identity",
+    aten.fake_quantize_per_channel_affine_cachemask.default: "its derivative is that of the identity",
     aten.cholesky.default: "one triangle is read of a matrix taken to be symmetric",
     aten.linalg_cholesky_ex.default: "one triangle is read of a matrix taken to be symmetric",
     aten._linalg_eigh.default: "one triangle is read of a matrix taken to be symmetric",

@@ -38,6 +38,12 @@ def start(directory, results):
     return subprocess.Popen([sys.executable, HERE / "cache_programs.py", results], env={**os.environ, **settings})
 
 
+@pytest.fixture(autouse=True)
+def as_shipped(monkeypatch):
+    """Whatever other tests of this process have declared counts as shipped."""
+    monkeypatch.setattr(rules, "_SHIPPED", rules._state())
+
+
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
     """What two processes at once with an empty cache, and one after them, find: (eager, compiled, how much made)."""

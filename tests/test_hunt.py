@@ -252,6 +252,7 @@ def test_variants_are_told_apart_though_one_takes_the_address_of_another():
     keys = []
     program._backwards = type("Kept", (dict,), {"find": lambda self, key, build: keys.append(key)})()
     program._is_worth_waiting = lambda variant, wanted: False
+    program._latest_backward, program._contests = (None, None), None
     variant = object()
     Program.backward(program, variant, (True,), (True,))
     assert keys[0][0] is variant
