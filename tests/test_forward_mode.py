@@ -117,3 +117,12 @@ def test_version_after_a_write_through_data():
 
     for program in (data, detach):
         assert versions(program) == versions(compiled(program))
+
+
+def test_a_kernel_that_hands_back_its_argument():
+    x, t = torch.randn(0, 4, dtype=torch.float64), torch.randn(0, 4, dtype=torch.float64)
+    call = torch.compile(lambda x: torch.nn.functional.dropout(x, 0.4), backend="tapeless")
+    with forward.dual_level():
+        out = forward.unpack_dual(call(forward.make_dual(x, t)))
+
+    assert (0, 4) == out.primal.shape == out.tangent.shape

@@ -158,3 +158,19 @@ def test_long_backward_at_a_mask_met_for_the_first_time():
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     found = [torch.autograd.grad(f(x)[1].sum(), x) for f in _twice(lambda x: (head(x), head(x.exp())))]
     assert_values(found[0], found[1])
+
+
+def test_sizes_of_zeros_are_not_read_from_what_is_undefined():
+    """A known zero of symbolic size, in a backward in which the cotangent that has this size never arrives."""
+
+    def drawn(x):
+        return torch.bernoulli(x.sigmoid()) * x
+
+    x = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    found = []
+    for call in (drawn, torch.compile(drawn, backend="tapeless", dynamic=True)):
+        torch.manual_seed(0)
+        (first,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+        found.append((first.detach(), *torch.autograd.grad(first.sin().sum(), x)))
+
+    torch.testing.assert_close(found[0], found[1])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
 from torch.autograd import forward_ad
 
 from tapeless import torch_internals
@@ -139,6 +140,8 @@ class Bridge(torch.autograd.Function):
         if forward_mode:
             ctx.random_state = torch.get_rng_state() if program.random else None
         outs = list(variant.forward(list(args)))
+        if forward_mode:
+            outs = _apart(outs, args, program)
         _save(ctx, variant.captured(args, outs))
         constant = variant.constant_outputs
         if forward_mode:
@@ -183,6 +186,15 @@ class Bridge(torch.autograd.Function):
         with _random_numbers_of(ctx.random_state):  # the tangent program draws those of the forward again
             found = run(ctx.program.tangent(given, requires_grad), args)
         return tuple(_tangent(t, kind) for t, kind in zip(found, ctx.results, strict=True))
+
+
+def _apart(outs: list[Any], args: Sequence[Any], program: Program) -> list[Any]:
+    """Results that are no arguments. A kernel may hand back its argument (dropout of nothing), and autograd would then
+    expect as much of the tangents."""
+    given = {id(a) for a in args if isinstance(a, torch.Tensor)}
+    nodes = ir.outputs(program.whole.parts.forward)
+    computed = [isinstance(node, fx.Node) and node.op != "placeholder" for node in nodes]
+    return [out.clone() if c and id(out) in given else out for out, c in zip(outs, computed, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ def specialize(
     """
     graph = without_undefined(backward, range(cotangents), undefined, unwanted)
     if zero or any(map(_is_known_zero, ir.calls(graph))):
-        graph = narrow(_replayed(_KnownZeros(graph, range(cotangents)), zero))
+        # What is undefined is read no more, not even for a size: it must not be taken for a tensor that is there.
+        graph = narrow(_replayed(_KnownZeros(graph, range(cotangents)), {*zero, *undefined}))
     return graph
 
 
