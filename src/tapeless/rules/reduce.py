@@ -212,6 +212,8 @@ def _weighted(log_weight, self, out, dim):
 @vjp(aten.logcumsumexp.default)
 def logcumsumexp(g, self, dim, out):
     """x̄ₖ = Σ over j ≥ k of ȳⱼ exp(xₖ − yⱼ), the parts of ȳ of either sign apart."""
+    if self.dim() == 0:
+        return g
     x, y = self.conj(), out.conj()
     parts = [(g.real, 1), (g.imag, 1j)] if g.is_complex() else [(g, 1)]
     none = torch.finfo(out.dtype).min  # the logarithm of nothing, finite so that it can be differentiated again
