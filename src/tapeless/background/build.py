@@ -55,7 +55,8 @@ def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
     joint = torch_internals.decompose_for_inductor(_joint(order), [*inputs, *_cotangents(order, inputs)])
     forward, backward = torch_internals.min_cut(joint, len(inputs), order.real_outputs, order.parameters)
     wiring = _Wiring(order, forward, backward)
-    compiled_forward = torch_internals.compile_decomposed(forward, False, order.real_outputs)
+    # All results keep their strides: the backward is compiled for those that its inputs have in the graph.
+    compiled_forward = torch_internals.compile_decomposed(forward, False, wiring.outputs)
     gradients = len(backward.graph.output_node().args[0])  # type: ignore[arg-type]
     compiled_backward = torch_internals.compile_decomposed(backward, True, gradients)
     return lambda guards: Answer(

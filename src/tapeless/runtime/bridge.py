@@ -170,6 +170,8 @@ class Bridge(torch.autograd.Function):
             return None, None, None, *_differentiable(ctx, mask, wanted, cotangents)
         backward = program.backward(variant, mask, wanted)
         args = backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)])
+        if isinstance(variant, Fused):
+            return None, None, None, *_fused(ctx, backward, args, cotangents, wanted)
         del cotangents
         ctx.maybe_clear_saved_tensors()
         if torch_internals.autocast_enabled():  # the program says which dtypes it wants
@@ -249,6 +251,16 @@ def _batched(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> l
     with torch_internals.without_autocast():
         args = backward.select([*_coerced(cotangents, ctx.variant.formats), *_saved(ctx)])
         return backward.spread(backward.functional(*args))
+
+
+def _fused(ctx: Any, backward: Any, args: list[Any], cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
+    """The compiled backward; should it not know the strides of what it is given, the generated one."""
+    ctx.maybe_clear_saved_tensors()
+    try:
+        with torch_internals.without_autocast():
+            return backward.spread(backward.run(args))
+    except AssertionError:
+        return _replayed(ctx, cotangents, wanted)
 
 
 def _unexpected(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
