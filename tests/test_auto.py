@@ -100,6 +100,23 @@ def test_higher_order_and_single_gradients_of_a_compiled_program(compiled_wins):
     torch.testing.assert_close(found[0], found[1])
 
 
+def test_convolutions_in_layouts_of_their_own(compiled_wins):
+    def network():
+        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, 2), nn.ReLU())
+
+    eager, ours = (seeded(0, network).double() for _ in range(2))
+    call = auto(ours)
+
+    def step(number):
+        x = seeded(number, lambda: torch.randn(2, 3, 9, 9, dtype=torch.float64))
+        found = [
+            torch.autograd.grad(f(x).square().sum(), list(m.parameters())) for f, m in ((eager, eager), (call, ours))
+        ]
+        torch.testing.assert_close(*found)
+
+    step(until("inductor stays", step))
+
+
 def test_sizes_that_vary(compiled_wins):
     model = seeded(0, lambda: nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU())).double()
     call = auto(model, dynamic=True)
