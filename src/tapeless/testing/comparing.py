@@ -12,8 +12,8 @@ from tapeless.testing.derivatives import Call, Mask
 from tapeless.testing.direct import Direct
 
 KINDS = ("gradients", "second gradients", "tangents")
-DEFECT = f"({judge.DEFECT})"
 REFUSED = "refused by torch"  # eager runs it, Dynamo cannot trace it on fake tensors, whatever the backend
+NOTES = (f"({judge.DEFECT})", f"({REFUSED})")  # how kinds end that somebody might want to look at
 
 
 class Difference(AssertionError):
@@ -23,7 +23,6 @@ class Difference(AssertionError):
         of = f" of outputs {mask}" if mask else ""
         super().__init__(f"{kind}{of}: {type(problem).__name__}: {problem}")
         self.kind = kind
-        self.is_numeric = type(problem) is AssertionError  # not raised by the program
 
 
 def compare(
@@ -42,12 +41,7 @@ def compare(
     call = Call(program, tuple(inputs), {})
     if _attempt(derivatives.first, call) is None:
         return []
-    try:
-        return _compare_all(call, call.by(compiled or _captured(call)), masks, kinds)
-    except Exception as problem:
-        if (isinstance(problem, Difference) and problem.is_numeric) or not _torch_refuses(call):
-            raise
-        return [REFUSED]
+    return _compare_all(call, call.by(compiled or _captured(call)), masks, kinds)
 
 
 def _compare_all(eager: Call, mine: Call, masks: Sequence[Mask], kinds: Sequence[str]) -> list[str]:
@@ -66,6 +60,8 @@ def _same(name: str, kind: Any, eager: Call, mine: Call, mask: Mask = ()) -> str
     try:
         actual = kind(mine)
     except Exception as problem:
+        if _torch_refuses(kind, eager):
+            return f"{name} ({REFUSED})"
         raise Difference(name, mask, problem) from problem
     if name == "second gradients" and not _is_finite(derivatives.first(eager)):
         expected, actual = judge.where_both_are_finite(expected, actual)  # of a gradient that does not exist
@@ -91,10 +87,10 @@ def _captured(call: Call) -> Callable[..., Any]:
         return torch.compile(call.function, backend="tapeless")
 
 
-def _torch_refuses(call: Call) -> bool:
+def _torch_refuses(kind: Any, eager: Call) -> bool:
     """Does Dynamo fail on the program by itself?"""
     try:
-        derivatives.outputs(call.by(torch.compile(call.function, backend="eager")))
+        kind(eager.by(torch.compile(eager.function, backend="eager")))
     except Exception:
         return True
     return False

@@ -24,7 +24,7 @@ import hypothesis
 import torch
 from hypothesis import strategies as st
 
-from tapeless.testing.comparing import DEFECT, KINDS, REFUSED, Difference, compare
+from tapeless.testing.comparing import KINDS, NOTES, Difference, compare
 from tapeless.testing.operations import OPERATIONS
 from tapeless.testing.programs import WAYS, Builder, Input, Program
 
@@ -101,13 +101,13 @@ class Record:
 
     def add(self, program: Program, met: list[str]) -> None:
         self.met.update(met)
-        self.notes += [(kind, program) for kind in met if kind == REFUSED or kind.endswith(DEFECT)]
+        self.notes += [(kind, program) for kind in met if kind.endswith(NOTES)]
 
     def count(self, kind: str) -> int:
         return sum(n for name, n in self.met.items() if name.startswith(kind))
 
     def __str__(self) -> str:
-        notes = {name: n for name, n in sorted(self.met.items()) if "(" in name or name == REFUSED}
+        notes = {name: n for name, n in sorted(self.met.items()) if "(" in name}
         return f"{self.programs} programs, {len(self.failures)} failures, {notes}"
 
 
@@ -170,8 +170,8 @@ Made by `make fuzz`: outputs, gradients under several masks of cotangents, secon
 def note(out: Path, minutes: float, record: Record) -> None:
     """Append what a run met to the table in `out`."""
     derived = map(record.count, KINDS[1:])
-    others = sum(reason != REFUSED for reason, _ in record.notes)
-    counts = (record.programs, *derived, len(record.failures), others, record.met[REFUSED])
+    noted = [sum(reason.endswith(end) for reason, _ in record.notes) for end in NOTES]
+    counts = (record.programs, *derived, len(record.failures), *noted)
     seeds = f"{record.seeds[0]}–{record.seeds[-1]}"
     cells = (seeds, f"{minutes:.0f}", *map(str, counts), torch.__version__)
     text = out.read_text() if out.exists() else HEAD

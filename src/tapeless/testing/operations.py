@@ -221,7 +221,7 @@ _LINES = {
         torch.bernoulli({a}.sigmoid()) * {b}
         {a} * torch.rand_like({a}.real)
         {a} + torch.randn({n}, 1)
-        F.alpha_dropout({a}, 0.3, training=True); F.dropout1d({a}, 0.4); F.gumbel_softmax({a}, dim={d})
+        F.alpha_dropout({a}.contiguous(), 0.3, training=True); F.dropout1d({a}, 0.4); F.gumbel_softmax({a}, dim={d})
         torch.normal({a}.detach().real, 0.5) * {b}; F.rrelu({a}, training=True); {a}.clone().uniform_()
         {a}.new_empty({a}.shape).normal_() * {a}; torch.rand({n}); torch.randint(2, (3,)); F.dropout2d({a}, 0.3)
     """,
@@ -344,7 +344,7 @@ _LINES = {
         {a}.put_({i}, {b}.reshape(-1)[:{i}.numel()].reshape({i}.shape)); {a}.copy_({b}.mT.clone()); {a}.detach().mul_(1)
         {a}.expand(2, *{a}.shape)[0].mul_(2); {a}.index_copy_({d}, {i}, {b}); {a}.addmm_({b}.clone(), {c}.clone())
         {a}.chunk(2, {d})[0].exp_(); {a}.cumsum_({d}); F.dropout({a}, 0.3, inplace=True); F.relu({a}, inplace=True)
-        {a}.bernoulli_(0.5); {a}.scatter_add_({d}, {i}, {b})
+        {a}.contiguous().bernoulli_(0.5); {a}.scatter_add_({d}, {i}, {b})
     """,
 }
 

@@ -241,8 +241,8 @@ def circumstances() -> str:
     return repr(found)
 
 
-# Tracing replaces them by decompositions. That of the first takes the padding of `target` for a label: another loss than
-# eager's. That of the second has another gradient where a margin is just kept.
+# Tracing replaces them by decompositions. That of the first takes the padding of `target` for a label: another loss
+# than eager's. That of the second has another gradient where a margin is just kept.
 WRONGLY_DECOMPOSED = (
     torch.ops.aten.multilabel_margin_loss_forward.default,
     torch.ops.aten.multi_margin_loss.default,
