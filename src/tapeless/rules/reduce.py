@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tapeless.rules.helpers import backwards, count, scaled, unreduce
+from tapeless.rules.helpers import backwards, count, is_empty, scaled, unreduce
 from tapeless.rules.registry import jvp, linear, vjp
 
 aten = torch.ops.aten
@@ -231,7 +231,7 @@ def logcumsumexp(g, self, dim, out):
 @jvp(aten.logcumsumexp.default)
 def logcumsumexp_jvp(self, self_t, dim, out):
     """ẏₖ = Σ over j ≤ k of ẋⱼ exp(xⱼ − yₖ), the exponentials taken relative to the largest x."""
-    if self.dim() == 0:
+    if self.dim() == 0 or is_empty(self):
         return self_t
     top = (self.real if self.is_complex() else self).amax(dim, keepdim=True)
     return (self_t * (self - top).exp()).cumsum(dim) * (top - out).exp()
