@@ -53,6 +53,7 @@ FOUND = {
     "a complex number, a complex exponent": (lambda z: 2j**z, leaf(3, dtype=torch.complex128)),
     "a number below zero, a complex exponent": (lambda z: (-2) ** z, leaf(3, dtype=torch.complex128)),
     "complex exponentials of nothing": (lambda x: x.logcumsumexp(0), leaf(0, 4, dtype=torch.complex128)),
+    "a view of what is saved": (lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(3))[0], leaf(3, 4)),
     "numbers that nobody reads": (lambda x: [F.dropout(x), F.dropout(x)][1], leaf(9)),
     "the permutation of a factorization": (lambda x: torch.linalg.lu_factor(x)[0], leaf(3, 3)),
 }

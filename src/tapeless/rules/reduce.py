@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tapeless.rules.fit import is_one
 from tapeless.rules.helpers import backwards, count, is_empty, scaled, unreduce
 from tapeless.rules.registry import jvp, linear, vjp
 
@@ -170,6 +171,8 @@ def cumprod(g, self, dim, out):
 
     Beyond it the gradient is that zero times what it is multiplied with: 0, but not its derivative.
     """
+    if self.dim() == 0 or is_one(self.shape[dim]):
+        return g
     x = self.to(out.dtype)
     zeros = (x == 0).cumsum(dim)
     first, second = ((x == 0) & (zeros == n) for n in (1, 2))
@@ -184,6 +187,8 @@ def cumprod(g, self, dim, out):
 @jvp(aten.cumprod.default)
 def cumprod_jvp(self, self_t, dim, out):
     """ẏₖ = Σ over j ≤ k of yₖ ẋⱼ / xⱼ; from the first zero on only its own tangent counts."""
+    if self.dim() == 0 or is_one(self.shape[dim]):
+        return self_t
     x = self.to(out.dtype)
     zeros = (x == 0).cumsum(dim)
     first = (x == 0) & (zeros == 1)

@@ -2,7 +2,7 @@
 
 `{a}`, `{b}`, `{c}` stand for values that may carry a gradient, `{i}` for integers, `{m}` for a mask, `{d}` and `{e}`
 for dims of `{a}` (negative ones too), `{n}` for a number from 1 to 3. What does not fit its operands is left out. Short
-ones share a line.
+ones share a line. What is factorized has full rank: elsewhere factors have no derivative.
 """
 
 from __future__ import annotations
@@ -72,15 +72,17 @@ _LINES = {
     """,
     "factorize": """
         torch.linalg.cholesky({a} @ {a}.mH + 2 * torch.eye({a}.shape[-2], dtype={a}.dtype))
-        torch.linalg.qr({a})
-        torch.linalg.svdvals({a})
-        torch.linalg.eigvalsh({a} @ {a}.mH)
-        torch.linalg.lu_factor({a})[0]
-        torch.linalg.svd({a}, full_matrices=False)[1].log1p()
-        torch.linalg.eigh({a} @ {a}.mH)[0]
-        torch.linalg.pinv({a}); torch.linalg.cond({a})
         torch.cholesky_solve({b}, torch.linalg.cholesky({a} @ {a}.mH + 2 * torch.eye({a}.shape[-2], dtype={a}.dtype)))
-        torch.linalg.lu({a})[1:]; torch.linalg.qr({a}, mode='r')[1]; torch.linalg.matrix_norm({a}, 'nuc')
+        torch.linalg.qr({a} + 3 * torch.eye(*{a}.shape[-2:], dtype={a}.dtype))
+        torch.linalg.qr({a} + 3 * torch.eye(*{a}.shape[-2:], dtype={a}.dtype), mode='r')[1]
+        torch.linalg.svdvals({a} + 3 * torch.eye(*{a}.shape[-2:], dtype={a}.dtype))
+        torch.linalg.svd({a} + 3 * torch.eye(*{a}.shape[-2:], dtype={a}.dtype), full_matrices=False)[1].log1p()
+        torch.linalg.matrix_norm({a} + 3 * torch.eye(*{a}.shape[-2:], dtype={a}.dtype), 'nuc')
+        torch.linalg.eigvalsh({a} @ {a}.mH); torch.linalg.eigh({a} @ {a}.mH)[0]
+        torch.linalg.pinv({a} + 3 * torch.eye(*{a}.shape[-2:], dtype={a}.dtype))
+        torch.linalg.cond({a} + 3 * torch.eye(*{a}.shape[-2:], dtype={a}.dtype))
+        torch.linalg.lu_factor({a} + 3 * torch.eye(*{a}.shape[-2:], dtype={a}.dtype))[0]
+        torch.linalg.lu({a} + 3 * torch.eye(*{a}.shape[-2:], dtype={a}.dtype))[1:]
     """,
     "linalg": """
         torch.linalg.inv({a} + 4 * torch.eye({a}.shape[-1], dtype={a}.dtype))
@@ -180,7 +182,6 @@ _LINES = {
         F.batch_norm({a}, None, None, {b}.reshape(-1)[:{a}.shape[1]], {c}.reshape(-1)[:{a}.shape[1]], training=True)
         F.rms_norm({a}, {a}.shape[-1:], {b}); F.layer_norm({a}, {a}.shape, eps=0.1); F.local_response_norm({a}, 2)
         torch.var_mean({a}, ({d}, {e}), correction=0); F.normalize({a}, p=1.0, dim={d}, eps=0.1); {a}.std()
-        torch._weight_norm({a}, {b}.reshape({a}.shape[0], -1)[:, :1].reshape(-1, *[1] * ({a}.dim() - 1)), 0)
     """,
     "pointwise": """
         {a}.sin(); {a}.tanh(); {a}.exp(); {a}.sigmoid(); {a}.square(); {a}.abs(); {a}.sqrt(); {a}.log(); {a}.pow({n})
