@@ -255,7 +255,7 @@ def _place(tensor: torch.Tensor) -> tuple[int, int] | None:
     reach = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
     if tensor._base is None or tensor.numel() > reach:
         return None
-    return tensor.storage_offset(), tensor.untyped_storage().nbytes() // tensor.element_size()
+    return int(tensor.storage_offset()), tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
 def _tangent(found: Any, kind: _Type | None) -> Any:
