@@ -749,6 +749,24 @@ def test_compile_with_inductor(static):
     torch.testing.assert_close(list(run([real])), [real.sin().t(), None])
 
 
+def test_the_best_instructions_are_those_that_inductor_picks(monkeypatch):
+    """`try_instructions`, which tries fewer of them; settings that ask for others are obeyed."""
+    from torch._inductor import config as inductor_config
+    from torch._inductor import cpu_vec_isa
+
+    from tapeless.torch_internals import inductor
+
+    torch_internals.try_instructions()
+    every = cpu_vec_isa.valid_vec_isa_list()
+
+    assert inductor._best_instruction_set() == every[:1]
+    with inductor._best_instructions():
+        assert cpu_vec_isa.valid_vec_isa_list() == every[:1]
+    assert cpu_vec_isa.valid_vec_isa_list() == every
+    with inductor_config.patch({"cpp.simdlen": 256}), inductor._best_instructions():
+        assert cpu_vec_isa.valid_vec_isa_list() == every
+
+
 def test_what_inductor_compiled_travels_between_processes():
     """`decompose_for_inductor`, `min_cut`, `compile_decomposed`, `Artifact`: two parts, cut and loaded."""
 

@@ -52,6 +52,7 @@ from tapeless.torch_internals.inductor import (
     min_cut,
     restrided,
     symbolic_sizes,
+    try_instructions,
 )
 from tapeless.torch_internals.layers import (
     Layer,
@@ -148,6 +149,7 @@ __all__ = [
     "trace_function",
     "tracing_fake_mode",
     "tracing_on_fakes",
+    "try_instructions",
     "unknown_size",
     "unwrap_if_dead",
     "while_loop",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
+import os
 import pickle
-from collections.abc import Callable, Sequence
+import platform
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -59,8 +64,52 @@ def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int) -> 
     inputs = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
     module.graph.output_node().meta["user_visible_output_idxs"] = list(range(visible))
     context = TracingContext(fake_mode_of(inputs))
-    with without_modes(), torch.no_grad(), tracing(context), config.patch(fallback_random=True):
+    with without_modes(), torch.no_grad(), tracing(context), config.patch(fallback_random=True), _best_instructions():
         return compile_fx_inner(module, inputs, is_backward=backward)
+
+
+@contextlib.contextmanager
+def _best_instructions() -> Iterator[None]:
+    """Inductor tries every set of vector instructions by compiling a program for it, and takes the best one. Here only
+    the best one is tried, unless a setting asks for another.
+
+    Relies on `pick_vec_isa`, which takes the first of `valid_vec_isa_list`.
+    """
+    from torch._inductor import config, cpu_vec_isa
+
+    every = _every_instruction_set()
+    if config.cpp.simdlen is None and "ATEN_CPU_CAPABILITY" not in os.environ:
+        cpu_vec_isa.valid_vec_isa_list = _best_instruction_set
+    try:
+        yield
+    finally:
+        cpu_vec_isa.valid_vec_isa_list = every  # not what was there before: another thread may be in here as well
+
+
+@functools.cache
+def _every_instruction_set() -> Callable[[], list[Any]]:
+    from torch._inductor import cpu_vec_isa
+
+    return cpu_vec_isa.valid_vec_isa_list
+
+
+@functools.cache
+def _best_instruction_set() -> list[Any]:
+    from torch._inductor import cpu_vec_isa
+
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return _every_instruction_set()()
+    known = set(cpu_vec_isa.x86_isa_checker())
+    candidates = (isa for isa in cpu_vec_isa.supported_vec_isa_list if set(str(isa).split()) <= known)
+    return list(itertools.islice(filter(bool, candidates), 1))
+
+
+def try_instructions() -> None:
+    """Find out now what Inductor would find out when it compiles: which vector instructions work. Takes seconds."""
+    from torch._inductor import cpu_vec_isa
+
+    with _best_instructions():
+        cpu_vec_isa.pick_vec_isa()
 
 
 def min_cut(joint: fx.GraphModule, inputs: int, outputs: int, static: Sequence[int]) -> list[fx.GraphModule]:
@@ -104,7 +153,10 @@ class Artifact:
         from torch._inductor.output_code import CompiledFxGraphConstants
 
         compiled = pickle.loads(self.data)
-        with config.patch(compile_threads=1):  # kernels are there already: nothing is to be started for them
+        with (
+            config.patch(compile_threads=1),
+            _best_instructions(),
+        ):  # kernels are there already: nothing is to be started for them
             compiled.after_deserialization(CompiledFxGraphConstants())
         return cast(Any, torch.compiler.disable(compiled.current_callable))  # Dynamo may look on, and would trace it
 
