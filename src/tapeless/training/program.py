@@ -128,6 +128,7 @@ class Writer:
         if self.update.buffers:
             for i in self.gradients:
                 self._add_to_buffer(i, ready[i])
+            ready = self._ready()
         if not self.update.last or self.update.kind is None:
             return
         if self.update.clip is not None:
@@ -139,7 +140,7 @@ class Writer:
         for i in sorted(self.gradients, key=lambda i: self._order[ready[i]]):
             chunk.append(i)
             if sum(likely_bytes(ir.value(self.gradients[k])) for k in chunk) >= CHUNK:
-                self._place = ready[i]
+                self._place = self._behind(ready[i])
                 self._update_all(chunk)
                 chunk = []
         self._place = self.graph.output_node().prev
@@ -154,11 +155,14 @@ class Writer:
             found[i] = max([gradient, self._last_input, *readers], key=self._order.__getitem__)
         return found
 
+    def _behind(self, node: fx.Node) -> fx.Node:
+        """Where calls can stand that follow `node`: behind all inputs, of which there may be more by now."""
+        return self._last_input if node.op == "placeholder" else node
+
     def _add_to_buffer(self, i: int, place: fx.Node) -> None:
-        self._place = place
+        self._place = self._behind(place)
         buffer = self._input(Further("sum", i), f"sum_{self.parameters[i].name}", ir.value(self.parameters[i]))
         self.gradients[i] = self._emit(aten.add_.Tensor, buffer, self.gradients[i])
-        self._order[self.gradients[i]] = self._order[place]
 
     def _clip(self, most: float) -> None:
         """Scale all gradients by one factor, as `torch.nn.utils.clip_grad_norm_` does."""
