@@ -790,6 +790,28 @@ def test_what_inductor_compiled_travels_between_processes():
     torch.testing.assert_close(joint(*real), [y, gradient])
 
 
+def test_strides_of_what_inductor_compiled():
+    """`strides_given` tells how results are laid out, `take_strides` compiles for it."""
+    mode, _ = torch_internals.symbolic_sizes({})
+    real = [torch.randn(2, 8, 5, 5), torch.randn(8, 8, 3, 3)]
+    convolve = torch_internals.decompose_for_inductor(
+        lambda x, w: [torch.conv2d(x, w).relu(), 2], [mode.from_tensor(t) for t in real]
+    )
+    compiled = torch_internals.compile_decomposed(convolve, False, visible=0)
+    strides = torch_internals.strides_given(compiled)
+    result = torch_internals.Artifact.of(compiled).load()(list(real))[0]
+
+    assert [result.stride(), None] == strides
+
+    twice = torch_internals.decompose_for_inductor(lambda y: [2 * y], [mode.from_tensor(torch.randn(2, 8, 3, 3))])
+    (taken,) = twice.graph.find_nodes(op="placeholder")
+    torch_internals.take_strides(twice, {taken.name: (72, 1, 24, 8)})
+    double = torch_internals.Artifact.of(torch_internals.compile_decomposed(twice, True, visible=0)).load()
+    last = torch.randn(2, 3, 3, 8).permute(0, 3, 1, 2)
+
+    torch.testing.assert_close(double([last])[0], 2 * last)
+
+
 def test_symbolic_sizes_and_what_was_assumed_of_them():
     mode, sizes = torch_internals.symbolic_sizes({"s0": 6, "s1": 8})
     assert sizes["s0"] < sizes["s1"]

@@ -37,9 +37,9 @@ def _trial() -> threading.Thread:
     return trial
 
 
-def _compiled(graph: fx.GraphModule, backward: bool, visible: int) -> Artifact:
+def _compiled(graph: fx.GraphModule, backward: bool, visible: int) -> Any:
     _trial().join()
-    return Artifact.of(torch_internals.compile_decomposed(graph, backward, visible))
+    return torch_internals.compile_decomposed(graph, backward, visible)
 
 
 def _fake(kind: TensorType | str, fake_mode: Any, sizes: dict[str, Any]) -> Any:
@@ -63,7 +63,7 @@ def _function(text: str, name: str) -> Boxed:
 def _forward_alone(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
     forward = _function(order.forward, "forward")
     graph = torch_internals.decompose_for_inductor(lambda *args: forward(list(args)), inputs)
-    compiled = _compiled(graph, False, order.real_outputs)
+    compiled = Artifact.of(_compiled(graph, False, order.real_outputs))
     return lambda guards: Answer(compiled, guards)
 
 
@@ -71,14 +71,18 @@ def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
     joint = torch_internals.decompose_for_inductor(_joint(order), [*inputs, *_cotangents(order, inputs)])
     forward, backward = torch_internals.min_cut(joint, len(inputs), order.real_outputs, order.parameters)
     wiring = _Wiring(order, forward, backward)
-    # All results keep their strides: the backward is compiled for those that its inputs have in the graph.
-    compiled_forward = _compiled(forward, False, wiring.outputs)
+    # What is saved has the strides that are best for it, and the backward is compiled for these; if sizes vary, those
+    # that it had when it was traced.
+    compiled_forward = _compiled(forward, False, wiring.outputs if order.sizes else order.real_outputs)
+    if not order.sizes:
+        strides = torch_internals.strides_given(compiled_forward)
+        torch_internals.take_strides(backward, {n: s for n, k in wiring.captured_outputs.items() if (s := strides[k])})
     gradients = len(backward.graph.output_node().args[0])  # type: ignore[arg-type]
     compiled_backward = _compiled(backward, True, gradients)
     return lambda guards: Answer(
-        forward=compiled_forward,
+        forward=Artifact.of(compiled_forward),
         guards=guards,
-        backward=compiled_backward,
+        backward=Artifact.of(compiled_backward),
         outputs=wiring.outputs,
         captured_inputs=tuple(wiring.captured_inputs.values()),
         captured_outputs=tuple(wiring.captured_outputs.values()),

@@ -51,7 +51,9 @@ from tapeless.torch_internals.inductor import (
     holds,
     min_cut,
     restrided,
+    strides_given,
     symbolic_sizes,
+    take_strides,
     try_instructions,
 )
 from tapeless.torch_internals.layers import (
@@ -145,7 +147,9 @@ __all__ = [
     "set_grad_enabled",
     "skip_in_dynamo",
     "stacked_type",
+    "strides_given",
     "symbolic_sizes",
+    "take_strides",
     "trace_function",
     "tracing_fake_mode",
     "tracing_on_fakes",

@@ -68,6 +68,23 @@ def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int) -> 
         return compile_fx_inner(module, inputs, is_backward=backward)
 
 
+def take_strides(module: fx.GraphModule, strides: dict[str, Sequence[int]]) -> None:
+    """Let named inputs of a graph have other strides than those they were traced with."""
+    for node in module.graph.find_nodes(op="placeholder"):
+        val = node.meta["val"]
+        if node.name in strides and tuple(strides[node.name]) != val.stride():
+            with without_modes(), fake_mode_of([val]):
+                node.meta["val"] = torch.empty_strided(val.shape, strides[node.name], dtype=val.dtype)
+
+
+def strides_given(compiled: Any) -> list[tuple[int, ...] | None]:
+    """The strides of each result of what `compile_decomposed` made, where no size varies; None of a number.
+
+    Relies on `output_strides`, by which the forward tells AOTAutograd what its backward is to be compiled for.
+    """
+    return [None if strides is None else tuple(map(int, strides)) for strides in compiled.output_strides]
+
+
 @contextlib.contextmanager
 def _best_instructions() -> Iterator[None]:
     """Inductor tries every set of vector instructions by compiling a program for it, and takes the best one. Here only
