@@ -795,7 +795,7 @@ def test_strides_of_what_inductor_compiled():
     mode, _ = torch_internals.symbolic_sizes({})
     real = [torch.randn(2, 8, 5, 5), torch.randn(8, 8, 3, 3)]
     convolve = torch_internals.decompose_for_inductor(
-        lambda x, w: [torch.conv2d(x, w).relu(), 2], [mode.from_tensor(t) for t in real]
+        lambda x, w: [torch.conv2d(x, w).relu(), 2], [mode.from_tensor(t, static_shapes=True) for t in real]
     )
     compiled = torch_internals.compile_decomposed(convolve, False, visible=0)
     strides = torch_internals.strides_given(compiled)
@@ -803,7 +803,8 @@ def test_strides_of_what_inductor_compiled():
 
     assert [result.stride(), None] == strides
 
-    twice = torch_internals.decompose_for_inductor(lambda y: [2 * y], [mode.from_tensor(torch.randn(2, 8, 3, 3))])
+    like = mode.from_tensor(torch.randn(2, 8, 3, 3), static_shapes=True)
+    twice = torch_internals.decompose_for_inductor(lambda y: [2 * y], [like])
     (taken,) = twice.graph.find_nodes(op="placeholder")
     torch_internals.take_strides(twice, {taken.name: (72, 1, 24, 8)})
     double = torch_internals.Artifact.of(torch_internals.compile_decomposed(twice, True, visible=0)).load()
