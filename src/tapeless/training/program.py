@@ -12,8 +12,10 @@ from torch.utils._pytree import tree_map_only
 
 from tapeless import torch_internals
 from tapeless.ir import graph as ir
+from tapeless.ir.copying import copy_graph
 from tapeless.ir.cost import likely_bytes
-from tapeless.ir.custom import inlined
+from tapeless.ir.custom import inline_custom
+from tapeless.ir.sums import gather_sums
 from tapeless.partition.rederive import is_view
 from tapeless.partition.split import Split
 from tapeless.specialize.rewrite import specialize
@@ -35,7 +37,7 @@ class Whole:
 
 def join(parts: Split, loss: int) -> Whole:
     """Both graphs of `parts` as one, which starts the backward with a gradient of 1 at the output `loss`."""
-    forward, graph = inlined(parts.forward), fx.Graph()
+    forward, graph = _as_it_runs(parts.forward), fx.Graph()
     copies: dict[Any, Any] = {}
     for node in forward.nodes:
         if node.op != "output":
@@ -56,7 +58,11 @@ def join(parts: Split, loss: int) -> Whole:
 
 def _backward_of(parts: Split, loss: int) -> fx.Graph:
     undefined = [k for k, output in enumerate(parts.cotangent_outputs) if output != loss]
-    return inlined(specialize(parts.backward, len(parts.cotangent_outputs), undefined))
+    return _as_it_runs(specialize(parts.backward, len(parts.cotangent_outputs), undefined))
+
+
+def _as_it_runs(graph: fx.Graph) -> fx.Graph:
+    return gather_sums(inline_custom(copy_graph(graph)))
 
 
 def returning_gradients(whole: Whole) -> fx.Graph:
