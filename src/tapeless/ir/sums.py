@@ -105,7 +105,7 @@ def _operands_outlive(product: fx.Node) -> bool:
 
 def _stand_for(new: fx.Node, old: fx.Node, val: torch.Tensor, order: dict[fx.Node, int]) -> None:
     ir.set_value(new, torch_internals.fresh(val))
-    ir.set_where(new, old)
+    (ir.set_total if ir.total_of(old) else ir.set_where)(new, old)
     order[new] = order[old]
 
 
