@@ -790,6 +790,19 @@ def test_what_inductor_compiled_travels_between_processes():
     torch.testing.assert_close(joint(*real), [y, gradient])
 
 
+@pytest.mark.parametrize(("rows", "fused"), [(1, True), (2, False)], ids=["one per row", "several per row"])
+def test_scatter_add_for_inductor(rows, fused):
+    """`decompose_for_inductor` has one element per row added elementwise."""
+    mode, _ = torch_internals.symbolic_sizes({})
+    into, index, values = torch.randn(4, 6), torch.randint(0, 6, (4, rows)), torch.randn(4, rows)
+    for dim in (1, -1):
+        fakes = [mode.from_tensor(t, static_shapes=True) for t in (into, index, values)]
+        module = torch_internals.decompose_for_inductor(lambda x, i, v, dim=dim: [x.scatter_add(dim, i, v)], fakes)
+
+        assert fused == (not module.graph.find_nodes(op="call_function", target=aten.scatter_add.default))
+        torch.testing.assert_close(module(into, index, values)[0], into.scatter_add(dim, index, values))
+
+
 def test_strides_of_what_inductor_compiled():
     """`strides_given` tells how results are laid out, `take_strides` compiles for it."""
     mode, _ = torch_internals.symbolic_sizes({})

@@ -20,6 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tapeless.torch_internals.fakes import fake_mode_of, without_modes
 
+aten = torch.ops.aten
+
 
 def compile_with_inductor(
     module: fx.GraphModule, examples: Sequence[Any], args: Sequence[Any], backward: bool
@@ -46,10 +48,22 @@ def decompose_for_inductor(function: Callable[..., Any], fakes: Sequence[Any]) -
     fake_mode = fake_mode_of(fakes)
     with without_modes(), torch.no_grad(), tracing(TracingContext(fake_mode)), config.patch(fallback_random=True):
         with fake_mode, enable_python_dispatcher():
-            decomposed = make_fx(function, select_decomp_table(), "real")(*fakes)
+            table = {**select_decomp_table(), aten.scatter_add.default: _add_one_per_row}
+            decomposed = make_fx(function, table, "real")(*fakes)
         with virtualized.V.set_fake_mode(fake_mode):
             joint_graph_passes(decomposed)
     return decomposed
+
+
+def _add_one_per_row(into: Any, dim: int, index: Any, values: Any) -> Any:
+    """`scatter_add` of one element per row, as losses over classes have it: elementwise, so that kernels can fuse it."""
+    others = [d for d in range(into.dim()) if d != dim % max(into.dim(), 1)]
+    one_each = into.dim() and index.shape[dim] == 1 and all(index.shape[d] == into.shape[d] for d in others)
+    if not one_each or index.shape != values.shape:
+        return NotImplemented
+    positions = torch.arange(into.shape[dim], device=into.device)
+    positions = positions.view([-1 if d == dim % into.dim() else 1 for d in range(into.dim())])
+    return into + torch.where(positions == index, values, 0)
 
 
 def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int) -> Any:
