@@ -163,8 +163,11 @@ class Unit:
         return list(args)
 
     def pull_back(self, cotangents: Sequence[Any], wanted: Mask, saved: Sequence[Any]) -> list[Any]:
-        """Gradients of the `wanted` inputs. The graph runs again, for it returned nothing but its results."""
-        saving = self.saving(wanted)
+        """Gradients of the `wanted` inputs. The graph runs again, for it returned nothing but its results.
+
+        Other layers record that run, and may want gradients of inputs that are constants to this one.
+        """
+        saving = self.saving(_recorded(saved))
         outs = apply(saving, saved)
         more = [None] * (len(outs) - len(cotangents))
         return saving.pull_back([*cotangents, *more], wanted, saving.kept(saved, outs))
@@ -211,6 +214,7 @@ class Saving(Unit):
 
     def _backward(self, mask: Mask, wanted: Mask) -> tuple[Backward, Unit]:
         def build() -> tuple[Backward, Unit]:
+            assert all(wrt or not asked for wrt, asked in zip(self.variant.signature.wrt, wanted, strict=True))
             backward = self.variant.specialized(mask, wanted)
             return backward, Unit(backward.graph, final=True)
 
@@ -257,7 +261,12 @@ def _saving(unit: Unit, args: Sequence[Any]) -> Unit:
     """The same graph for reverse mode; a derivative saves nothing but its inputs."""
     if unit.final:
         return unit
-    return unit.saving(tuple(ir.is_differentiable_type(a) and (is_wrapped(a) or a.requires_grad) for a in args))
+    return unit.saving(_recorded(args))
+
+
+def _recorded(args: Sequence[Any]) -> Mask:
+    """The arguments that some layer, or autograd, may differentiate by."""
+    return tuple(ir.is_differentiable_type(a) and (is_wrapped(a) or a.requires_grad) for a in args)
 
 
 def _on_the_ground(unit: Unit, args: Sequence[Any]) -> list[Any]:
