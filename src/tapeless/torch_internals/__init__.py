@@ -58,6 +58,7 @@ from tapeless.torch_internals.layers import (
     SingleLevelFunction,
     innermost_layer,
     is_wrapped,
+    requires_grad_anywhere,
     without_dead_wrappers,
 )
 from tapeless.torch_internals.registered import (
@@ -138,6 +139,7 @@ __all__ = [
     "new_fake",
     "outside_functorch",
     "registered_call",
+    "requires_grad_anywhere",
     "restrided",
     "running",
     "scan",
