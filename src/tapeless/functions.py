@@ -222,7 +222,7 @@ def trace(function: Callable[..., Any], args: Any) -> tuple[Traced, list[torch.T
     leaves, spec = tree_flatten(args)
     examples = [example(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     with torch.enable_grad(), torch_internals.outside_functorch():
-        out = _caller_of(function)(function, *tree_unflatten(examples, spec))
+        out = _called(function, examples, spec)
     results, out_spec = tree_flatten(out)
     found = next((r for r in results if isinstance(r, Result)), None)
     if found is None:
@@ -233,6 +233,26 @@ def trace(function: Callable[..., Any], args: Any) -> tuple[Traced, list[torch.T
         key, lambda: _named(_traced(found, examples, spec, results, out_spec, lived), function)
     )
     return traced, lived
+
+
+def _called(function: Callable[..., Any], examples: Sequence[Any], spec: Any) -> Any:
+    """What Dynamo's code returns. It takes `x.T` off an argument by itself: then every result is asked of the graph."""
+    out = _caller_of(function)(function, *tree_unflatten(examples, spec))
+    returned = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+    if not any(_is_part(tensor, examples) for tensor in returned):
+        return out
+
+    def viewing(*args: Any, **kwargs: Any) -> Any:
+        return tree_map_only(torch.Tensor, lambda tensor: tensor.view_as(tensor), function(*args, **kwargs))
+
+    return _caller_of(viewing)(viewing, *tree_unflatten(examples, spec))
+
+
+def _is_part(tensor: torch.Tensor, examples: Sequence[Any]) -> bool:
+    """Is it a view of an argument, and not an argument itself?"""
+    given = [example for example in examples if isinstance(example, torch.Tensor)]
+    memory = {example.untyped_storage().data_ptr() for example in given}
+    return tensor.untyped_storage().data_ptr() in memory and not any(tensor is example for example in given)
 
 
 def example(leaf: torch.Tensor) -> torch.Tensor:
