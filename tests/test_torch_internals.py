@@ -539,6 +539,22 @@ def test_layers():
     assert torch_internals.innermost_layer() is None and not torch_internals.is_wrapped(x)
 
 
+def test_requires_grad_anywhere():
+    seen = []
+
+    def look(x, y):
+        seen.append([torch_internals.requires_grad_anywhere(each) for each in (x, y, torch.ones(3))])
+        return x.sum() + y.sum()
+
+    recorded, plain = torch.ones(3, requires_grad=True), torch.ones(3)
+    look(recorded, plain)
+    torch.func.grad(look)(plain, plain)
+    torch.func.grad(look)(plain, recorded)
+    torch.func.grad(lambda y: torch.func.grad(look)(plain, y).sum())(plain)
+
+    assert [[True, False, False]] * 2 + [[True, True, False]] * 2 == seen
+
+
 def test_in_functorch_and_outside_functorch():
     seen = []
 

@@ -20,6 +20,7 @@ from tapeless.ir.sums import gather_sums
 from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
 from tapeless.runtime.derivatives import differentiate_graph
+from tapeless.runtime.functional import functional_module
 from tapeless.runtime.noughts import is_filled_zero, nought
 from tapeless.runtime.signature import ZERO, Mask, Signature
 from tapeless.specialize.lower import lower_grad_of
@@ -152,14 +153,6 @@ class Variant:
         """The variant that saves only what this mask needs; None if that is everything."""
         parts = trim(self.parts, mask)
         return None if parts is None else Variant(parts, self.signature, mask, self.backend)
-
-
-def functional_module(graph: fx.Graph) -> fx.GraphModule:
-    """A graph as a module that calls one operator after the other."""
-    graph = inline_custom(copy_graph(graph))
-    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
-        node.target = torch.ops.aten.reshape.default  # a batch may be laid out as no single value is
-    return fx.GraphModule({str(n.target): ir.constant(n) for n in graph.find_nodes(op="get_attr")}, graph)
 
 
 def captured(parts: Any, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:

@@ -61,6 +61,7 @@ from tapeless.torch_internals.layers import (
     SingleLevelFunction,
     innermost_layer,
     is_wrapped,
+    requires_grad_anywhere,
     without_dead_wrappers,
 )
 from tapeless.torch_internals.registered import (
@@ -141,6 +142,7 @@ __all__ = [
     "new_fake",
     "outside_functorch",
     "registered_call",
+    "requires_grad_anywhere",
     "restrided",
     "running",
     "scan",
