@@ -858,3 +858,18 @@ def test_restrided():
 
     assert (1, 2) == torch_internals.restrided(fake, real).stride()
     assert torch_internals.restrided(fake, torch.ones(2, 3)) is fake
+
+
+def test_every_number_drawn():
+    """Dead code removal inside Dynamo drops random operators; not in this context."""
+    drawn = []
+
+    def keep(module, inputs):
+        with torch_internals.every_number_drawn():
+            traced, _ = torch_internals.capture_forward(module, inputs)
+        drawn.append(targets(traced))
+        return module
+
+    torch.compile(lambda x: (torch.rand_like(x), x + 1)[1], backend=keep)(torch.ones(3))
+
+    assert [[aten.rand_like.default, aten.add.Tensor]] == drawn

@@ -10,6 +10,7 @@ from tapeless.torch_internals.capture import (
     assumptions,
     capture_forward,
     circumstances,
+    every_number_drawn,
 )
 from tapeless.torch_internals.dynamo import (
     CapturingAutograd,
@@ -119,6 +120,7 @@ __all__ = [
     "direct_apply",
     "emission",
     "engine_wants",
+    "every_number_drawn",
     "fake_mode_of",
     "fresh",
     "guards_on",
