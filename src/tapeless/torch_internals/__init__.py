@@ -21,6 +21,7 @@ from tapeless.torch_internals.dynamo import (
     compile_whole,
     cond,
     data_attribute,
+    is_static,
     map_,
     scan,
     set_grad_enabled,
@@ -65,6 +66,7 @@ from tapeless.torch_internals.layers import (
     requires_grad_anywhere,
     without_dead_wrappers,
 )
+from tapeless.torch_internals.packed import can_pack
 from tapeless.torch_internals.registered import (
     custom_op_without_derivative,
     has_kernel,
@@ -90,6 +92,7 @@ from tapeless.torch_internals.running import (
     unwrap_if_dead,
     without_autocast,
 )
+from tapeless.torch_internals.writes import Watch
 
 __all__ = [
     "WRONGLY_DECOMPOSED",
@@ -101,12 +104,14 @@ __all__ = [
     "Layer",
     "SingleLevelFunction",
     "TracedFunction",
+    "Watch",
     "accumulator",
     "as_kernels",
     "assumptions",
     "autocast_enabled",
     "autograd_function_apply",
     "below_autograd",
+    "can_pack",
     "capture_forward",
     "circumstances",
     "compile_capturing_autograd",
@@ -136,6 +141,7 @@ __all__ = [
     "innermost_layer",
     "is_batch",
     "is_fake",
+    "is_static",
     "is_wrapped",
     "keeping_versions",
     "map_",

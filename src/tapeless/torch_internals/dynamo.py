@@ -21,6 +21,11 @@ from torch._logging._internal import log_state
 from tapeless.errors import ProgramFailed, Where
 
 
+def is_static(tensor: torch.Tensor) -> bool:
+    """Does this tensor belong to a module, so that it is the same at every call? Relies on Dynamo's mark."""
+    return isinstance(tensor, torch.nn.Parameter) or hasattr(tensor, "_dynamo_static_input_type")
+
+
 @dataclass(frozen=True)
 class TracedFunction:
     """A plain function as Dynamo captured it, whole."""
