@@ -3,6 +3,7 @@
 A failure here after an upgrade of torch says which door moved; the others may fail for that reason alone.
 """
 
+import functools
 import pickle
 import warnings
 from pathlib import Path
@@ -806,6 +807,10 @@ def test_what_inductor_compiled_travels_between_processes():
     torch.testing.assert_close(joint(*real), [y, gradient])
 
 
+def _scattered(dim, into, index, values):
+    return [into.scatter_add(dim, index, values)]
+
+
 @pytest.mark.parametrize(("rows", "fused"), [(1, True), (2, False)], ids=["one per row", "several per row"])
 def test_scatter_add_for_inductor(rows, fused):
     """`decompose_for_inductor` has one element per row added elementwise."""
@@ -813,7 +818,7 @@ def test_scatter_add_for_inductor(rows, fused):
     into, index, values = torch.randn(4, 6), torch.randint(0, 6, (4, rows)), torch.randn(4, rows)
     for dim in (1, -1):
         fakes = [mode.from_tensor(t, static_shapes=True) for t in (into, index, values)]
-        module = torch_internals.decompose_for_inductor(lambda x, i, v, dim=dim: [x.scatter_add(dim, i, v)], fakes)
+        module = torch_internals.decompose_for_inductor(functools.partial(_scattered, dim), fakes)
 
         assert fused == (not module.graph.find_nodes(op="call_function", target=aten.scatter_add.default))
         torch.testing.assert_close(module(into, index, values)[0], into.scatter_add(dim, index, values))

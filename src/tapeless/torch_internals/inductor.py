@@ -56,7 +56,7 @@ def decompose_for_inductor(function: Callable[..., Any], fakes: Sequence[Any]) -
 
 
 def _add_one_per_row(into: Any, dim: int, index: Any, values: Any) -> Any:
-    """`scatter_add` of one element per row, as losses over classes have it: elementwise, so that kernels can fuse it."""
+    """`scatter_add` of one element per row, as losses over classes have it: elementwise, so that kernels fuse it."""
     others = [d for d in range(into.dim()) if d != dim % max(into.dim(), 1)]
     one_each = into.dim() and index.shape[dim] == 1 and all(index.shape[d] == into.shape[d] for d in others)
     if not one_each or index.shape != values.shape:
