@@ -50,6 +50,9 @@ FOUND = {
     "a slope of second order at its kink": (lambda x: F.selu(x - x.detach()), leaf(9)),
     "products of zeros": (lambda x: (x * torch.tensor([1, 0, 1, 0, 1])).cumprod(0), leaf(5)),
     "a zero in a product": (lambda x: (x * torch.tensor([[1], [0], [1], [1]])).cumprod(0), leaf(4, 2)),
+    "a complex number, a complex exponent": (lambda z: 2j**z, leaf(3, dtype=torch.complex128)),
+    "a number below zero, a complex exponent": (lambda z: (-2) ** z, leaf(3, dtype=torch.complex128)),
+    "complex exponentials of nothing": (lambda x: x.logcumsumexp(0), leaf(0, 4, dtype=torch.complex128)),
     "numbers that nobody reads": (lambda x: [F.dropout(x), F.dropout(x)][1], leaf(9)),
     "the permutation of a factorization": (lambda x: torch.linalg.lu_factor(x)[0], leaf(3, 3)),
 }
@@ -69,6 +72,13 @@ def test_tangent_of_a_singular_matrix():
     assert ["gradients", "tangents"] == compare(
         lambda x: torch.linalg.qr(x * zeros)[1], [leaf(3, 4)], kinds=["tangents"]
     )
+
+
+def test_a_weight_norm_of_numbers():
+    """Each is its own norm; eager's second derivatives are wrong here, and in general."""
+    met = compare(lambda v, g: torch._weight_norm(v, g, 0), [leaf(3), leaf(3)])
+
+    assert ["gradients", "second gradients (eager's defect)"] == met[:2]
 
 
 def test_a_margin_just_kept():
@@ -92,6 +102,14 @@ def test_eagers_own_tangents_may_be_wrong():
     z, x = leaf(3, dtype=torch.complex128), torch.rand(3, dtype=torch.float64, requires_grad=True)
 
     assert ["gradients", "second gradients", "tangents (eager's defect)"] == compare(torch.pow, [z, x])
+
+
+def test_a_base_below_zero():
+    """Its logarithm is complex, as the exponent is."""
+    x, z = leaf(3), leaf(3, dtype=torch.complex128)
+    met = compare(lambda x, z: (-x.square() - 1) ** z, [x, z])
+
+    assert ["gradients", "second gradients", "tangents (eager's defect)"] == met
 
 
 def test_eagers_own_gradients_may_be_wrong():

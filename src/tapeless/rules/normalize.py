@@ -410,7 +410,7 @@ def _unit(v, dim):
     dims = [d for d in range(v.dim()) if d != dim % v.dim()]
 
     def dot(left, right):
-        return (left * right).sum(dims, keepdim=True)
+        return (left * right).sum(dims, keepdim=True) if dims else left * right  # an empty list means all
 
     norm = dot(v, v).sqrt()
     return v / norm, norm, dot

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tapeless.rules.helpers import backwards, count, scaled, unreduce
+from tapeless.rules.helpers import backwards, count, is_empty, scaled, unreduce
 from tapeless.rules.registry import jvp, linear, vjp
 
 aten = torch.ops.aten
@@ -229,7 +229,7 @@ def logcumsumexp(g, self, dim, out):
 @jvp(aten.logcumsumexp.default)
 def logcumsumexp_jvp(self, self_t, dim, out):
     """ẏₖ = Σ over j ≤ k of ẋⱼ exp(xⱼ − yₖ)."""
-    if self.dim() == 0:
+    if self.dim() == 0 or is_empty(self):
         return self_t
     return sum(factor * ((log + self).logcumsumexp(dim) - out).exp() for factor, log in _signed(self_t))
 

@@ -341,7 +341,7 @@ _LINES = {
         {a}.select({d}, 0).tanh_(); {a}.real.mul_(2); {a}.imag.add_({b}.real); {a}.t().add_({b})
         {a}.reshape(-1)[0].mul_(3); {a}.unsqueeze({d}).sub_(1); {a}.narrow({d}, 0, 1).fill_(0.3); {a}.neg_()
         {a}.conj().mul_({b}); {a}.clamp_(min=0); {a}.tril_()
-        {a}.put_({i}, {b}.reshape(-1)[:{i}.numel()].reshape({i}.shape)); {a}.copy_({b}.mT.clone()); {a}.detach().mul_(1)
+        {a}.put_({i}, {b}.reshape(-1)[:{i}.numel()].reshape({i}.shape)); {a}.copy_({b}.mT.clone())
         {a}.expand(2, *{a}.shape)[0].mul_(2); {a}.index_copy_({d}, {i}, {b}); {a}.addmm_({b}.clone(), {c}.clone())
         {a}.chunk(2, {d})[0].exp_(); {a}.cumsum_({d}); F.dropout({a}, 0.3, inplace=True); F.relu({a}, inplace=True)
         {a}.contiguous().bernoulli_(0.5); {a}.scatter_add_({d}, {i}, {b})
