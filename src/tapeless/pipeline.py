@@ -30,6 +30,7 @@ from tapeless.runtime.signature import Signature
 from tapeless.runtime.stages import runnable_program
 
 
+@torch_internals.every_number_drawn()
 def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """A Dynamo graph → a function with eager's results, aliases, mutations and gradients."""
     try:
@@ -140,7 +141,7 @@ def trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     traced = torch_internals.trace_function(function, args, kwargs)
     if traced is None:
         raise Unsupported("the function performs no tensor operation: there is nothing to differentiate")
-    with traced.context():
+    with traced.context(), torch_internals.every_number_drawn():
         return capture(traced.module, traced.inputs)
 
 

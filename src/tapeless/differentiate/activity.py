@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
 
 from tapeless.ir import graph as ir
-from tapeless.rules.registry import is_nondifferentiable
+from tapeless.rules.registry import is_nondifferentiable, named_arguments, rule_of
 
 
 def active_nodes(graph: fx.Graph, wrt: Iterable[fx.Node]) -> dict[fx.Node, fx.Node]:
     """Every value that depends differentiably on `wrt`, with the first input it depends on (for error messages)."""
+    return _reached(graph, wrt, carries_derivative)
+
+
+def moving_nodes(graph: fx.Graph, wrt: Iterable[fx.Node]) -> dict[fx.Node, fx.Node]:
+    """The same in forward mode: every value that has a tangent if `wrt` have."""
+    return _reached(graph, wrt, carries_tangent)
+
+
+def _reached(graph: fx.Graph, wrt: Iterable[fx.Node], carries: Callable[[fx.Node], bool]) -> dict[fx.Node, fx.Node]:
     active = {node: node for node in wrt if ir.is_differentiable_type(ir.value(node))}
     for node in ir.calls(graph):
         source = next((active[a] for a in node.all_input_nodes if a in active), None)
-        if source is not None and carries_derivative(node):
+        if source is not None and carries(node):
             active[node] = source
     return active
 
@@ -35,6 +46,16 @@ def carries_tangent(node: fx.Node) -> bool:
         return ir.is_differentiable_type(ir.value(node))
     val = ir.value(node)
     return any(ir.is_differentiable_type(v) for v in (val if isinstance(val, (tuple, list)) else (val,)))
+
+
+def is_inert(value: fx.Node, user: fx.Node) -> bool:
+    """Does no derivative go from `user` to `value`?"""
+    op = user.target
+    if not isinstance(op, OpOverload) or is_nondifferentiable(op):
+        return isinstance(op, OpOverload)
+    rule = rule_of(op)
+    holding = [n for n, given in named_arguments(op, user.args, user.kwargs).items() if value in tree_leaves(given)]
+    return rule is not None and all(map(rule.is_constant_in, holding))
 
 
 def is_cut(node: fx.Node) -> bool:

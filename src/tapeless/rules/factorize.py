@@ -55,19 +55,27 @@ def _unpacked(LU):
     return L.diagonal_scatter(torch.ones_like(diagonal(L)), 0, -2, -1), LU.narrow(-2, 0, k).triu()
 
 
-@vjp(aten.linalg_lu_factor_ex.default)
-def lu_factor_ex(g, pivot, out):
-    (L, U), k = _unpacked(out[0]), torch.sym_min(g[0].shape[-2], g[0].shape[-1])
-    bar = _lu(g[0].narrow(-1, 0, k).tril(-1), g[0].narrow(-2, 0, k).triu(), L, U)
-    return torch.lu_unpack(out[0], out[1], unpack_data=False)[0] @ bar if pivot else bar
+def lu_factors(A):
+    """The factors in one matrix, and the pivots."""
+    return torch.linalg.lu_factor_ex(A)[:2]
 
 
-@jvp(aten.linalg_lu_factor_ex.default)
-def lu_factor_ex_jvp(A_t, pivot, out):
-    L, U = _unpacked(out[0])
+def lu_gradient(g, LU, pivots, pivot=True):
+    """Ā from the cotangent of LU."""
+    (L, U), k = _unpacked(LU), torch.sym_min(g.shape[-2], g.shape[-1])
+    bar = _lu(g.narrow(-1, 0, k).tril(-1), g.narrow(-2, 0, k).triu(), L, U)
+    return torch.lu_unpack(LU, pivots, unpack_data=False)[0] @ bar if pivot else bar
+
+
+def lu_tangent(A_t, LU, pivots, pivot=True):
+    L, U = _unpacked(LU)
     if pivot:
-        A_t = torch.lu_unpack(out[0], out[1], unpack_data=False)[0].mT @ A_t
-    return _packed(*_lu_jvp(A_t, L, U)), None, None
+        A_t = torch.lu_unpack(LU, pivots, unpack_data=False)[0].mT @ A_t
+    return _packed(*_lu_jvp(A_t, L, U))
+
+
+vjp(aten.linalg_lu_factor_ex.default)(lambda g, pivot, out: lu_gradient(g[0], out[0], out[1], pivot))
+jvp(aten.linalg_lu_factor_ex.default)(lambda A_t, pivot, out: (lu_tangent(A_t, out[0], out[1], pivot), None, None))
 
 
 def _packed(lower, upper):

@@ -57,7 +57,7 @@ def trace_function(
     Relies on `fullgraph_capture`, the common entry of Dynamo's ahead-of-time frontends: nothing is cached or guarded.
     """
     static = torch._dynamo.config.patch(assume_static_by_default=True, automatic_dynamic_shapes=False)
-    with get_metrics_context(), static, _blaming_the_program():
+    with get_metrics_context(), static, _TracingAutograd(), _blaming_the_program():
         output = fullgraph_capture(function, args, kwargs)
     found = output.backend_input
     if found is None:
