@@ -100,6 +100,32 @@ def test_higher_order_and_single_gradients_of_a_compiled_program(compiled_wins):
     torch.testing.assert_close(found[0], found[1])
 
 
+def test_gradients_that_the_program_calls_for(recwarn):
+    """Dynamo breaks the graph there, looks on as the backward runs, and must not trace how it is timed."""
+    eager, ours = (seeded(0, lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))).double() for _ in "ab")
+
+    def penalty(model, x):
+        between = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(model(between).sum(), between, create_graph=True)
+        return (slope.norm(dim=1) - 1).square().mean() + model(x).mean()
+
+    call = auto(penalty)
+
+    def step(number):
+        torch.manual_seed(number)
+        x = torch.randn(6, 4, dtype=torch.float64)
+        found = [torch.autograd.grad(f(m, x), list(m.parameters())) for f, m in ((penalty, eager), (call, ours))]
+        torch.testing.assert_close(found[1], found[0])
+
+    start, number = time.monotonic(), 0
+    while time.monotonic() - start < 3 or not statistics().is_settled:
+        step(number)
+        number += 1
+        assert time.monotonic() - start < PATIENCE
+
+    assert not [str(w.message) for w in recwarn if "trace" in str(w.message) or "Inductor" in str(w.message)]
+
+
 def test_convolutions_in_layouts_of_their_own(compiled_wins):
     def network():
         return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, 2), nn.ReLU())

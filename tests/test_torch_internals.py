@@ -470,6 +470,29 @@ def test_skip_in_dynamo_keeps_it_out_of_our_files():
     assert not trace_rules.check(captured)
 
 
+def test_set_tracer_keeps_dynamo_out_of_what_is_called():
+    seen = []
+
+    def backend(module, inputs):
+        seen.append(module)
+        return module.forward
+
+    def inner(x):
+        return x.sin()
+
+    @torch.compiler.disable(recursive=False)
+    def unseen(x):
+        before = torch_internals.set_tracer(None)
+        try:
+            return inner(x)
+        finally:
+            torch_internals.set_tracer(before)
+
+    torch.compile(lambda x: unseen(x) + 1, backend=backend)(torch.ones(2))
+
+    assert ["add"] == [n.target.__name__ for m in seen for n in m.graph.nodes if n.op == "call_function"]
+
+
 # -- running -------------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._dynamo import symbolic_convert, trace_rules
 from torch._dynamo.convert_frame import fullgraph_capture
 from torch._dynamo.exc import TorchDynamoException
@@ -153,8 +154,14 @@ def _name_in_logs(filename: str, line: int) -> str | None:
 symbolic_convert.get_funcname = _name_in_logs
 
 
-COMPILER = ("ir", "rules", "differentiate", "specialize", "partition", "backends", "runtime", "torch_internals")
+COMPILER = (
+    "ir", "rules", "differentiate", "specialize", "partition", "backends", "background", "cache", "runtime",
+    "torch_internals",
+)  # fmt: skip
 skip_in_dynamo(*(str(Path(__file__).parent.parent / folder) for folder in COMPILER))
+
+
+set_tracer = set_eval_frame  # who looks on as Python runs: Dynamo, or None; returns who did before
 
 
 set_grad_enabled = torch._C._set_grad_enabled  # how Dynamo writes the start and the end of a `no_grad` region
