@@ -82,6 +82,20 @@ def test_all_passes_together(option):
     run()
 
 
+def test_parallel_linear_maps_are_fused_where_weights_are_kept_and_rows_are_few():
+    def f(x, q, k):
+        return torch.mm(x, q.t()).sin() * torch.mm(x, k.t())
+
+    acted = {}
+    for rows in (1, 64, 65):
+        for weights in (0, 2):
+            inputs = [torch.randn(rows, 8), torch.randn(8, 8), torch.randn(8, 8)]
+            _, report = compared(f, inputs, weights, "")
+            acted[rows, weights] = report.applied["fuse_parallel_linears"]
+
+    assert {(1, 2), (64, 2)} == {case for case, times in acted.items() if times}
+
+
 @pytest.mark.parametrize("name", sorted(INFERENCE))
 def test_kept_and_rest_are_the_whole(name):
     """The program in two parts computes what it does in one."""

@@ -26,13 +26,15 @@ Tensor = torch.Tensor
 POINTWISE = ("relu", "tanh", "sigmoid", "gelu", "silu", "nan_to_num", "clamp", "exp", "sin", "cos", "abs", "neg")
 SHAPE_ONLY = ("empty_like", "zeros_like", "ones_like", "full_like", "new_ones", "new_zeros", "new_full", "new_empty")
 LEAST = 2
+FEW = 64  # rows of a product: of more the call itself takes no time that could be saved
 
 
 @sweep(phase=Phase.GROUP, relayout=True)
 def fuse_parallel_linears(editor: Editor) -> None:
     """Linear maps of one input are one product with the weights side by side: query, key and value; gate and up."""
     for group in _groups(editor, _linear_of_one_input):
-        if editor.forced or editor.is_fixed(*(a for node in group for a in _weights(node))):
+        kept = editor.is_fixed(*(a for node in group for a in _weights(node)))
+        if editor.forced or (kept and ir.value(group[0]).shape[0] <= FEW):
             _fuse_linears(editor, group)
 
 
