@@ -126,3 +126,18 @@ def test_a_kernel_that_hands_back_its_argument():
         out = forward.unpack_dual(call(forward.make_dual(x, t)))
 
     assert (0, 4) == out.primal.shape == out.tangent.shape
+
+
+def test_what_depends_on_no_tangent_has_none():
+    """As in eager, so that operators without forward mode can read it outside."""
+
+    def program(x, w):
+        return [x * 2, x.detach() * w, w * 3, x.detach()]
+
+    def tangents(function):
+        x, w = torch.ones(3), torch.ones(3, requires_grad=True)
+        with forward.dual_level():
+            results = function(forward.make_dual(x, torch.ones(3)), w)
+            return [(forward.unpack_dual(t).tangent is None, t.requires_grad) for t in results]
+
+    assert tangents(program) == tangents(torch.compile(program, backend="tapeless"))

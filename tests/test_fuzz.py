@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 from tapeless import rules
 from tapeless.rules.registry import RULES, vjp
-from tapeless.testing.fuzz import KINDS, Record, compare, fuzz
+from tapeless.testing.comparing import KINDS, Difference, compare
+from tapeless.testing.fuzz import Record, fuzz
 from tapeless.testing.operations import OPERATIONS
 from tapeless.testing.programs import Builder, Input, Program
 
@@ -42,6 +43,17 @@ FOUND = {
     "a graph without inputs": (lambda x: x.repeat_interleave(torch.tensor([0, 1, 2]), 0), leaf(3, 4)),
     "no elements": (lambda x: F.adaptive_avg_pool1d(F.gelu(x), 2), leaf(0, 4)),
     "a test of values before a loss": (lambda x: F.gaussian_nll_loss(x, x * x, x.square() + 1), leaf(3)),
+    "a group norm without channels": (lambda x: F.group_norm(x[None], 1, x.reshape(-1)[:0]), leaf(0, 4)),
+    "complex results that are one": (lambda x: (lambda y: [y.sigmoid_(), y])(x * x), leaf(3, dtype=torch.complex128)),
+    "a conjugate tangent, in parts": (lambda x: x.sigmoid().conj().imag, leaf(3, dtype=torch.complex128)),
+    "a result that is an argument": (lambda x, y: [F.dropout(x), x, y][1:], leaf(0, 4), leaf(3)),
+    "a slope of second order at its kink": (lambda x: F.selu(x - x.detach()), leaf(9)),
+    "products of zeros": (lambda x: (x * torch.tensor([1, 0, 1, 0, 1])).cumprod(0), leaf(5)),
+    "a zero in a product": (lambda x: (x * torch.tensor([[1], [0], [1], [1]])).cumprod(0), leaf(4, 2)),
+    "a complex number, a complex exponent": (lambda z: 2j**z, leaf(3, dtype=torch.complex128)),
+    "a number below zero, a complex exponent": (lambda z: (-2) ** z, leaf(3, dtype=torch.complex128)),
+    "complex exponentials of nothing": (lambda x: x.logcumsumexp(0), leaf(0, 4, dtype=torch.complex128)),
+    "numbers that nobody reads": (lambda x: [F.dropout(x), F.dropout(x)][1], leaf(9)),
     "the permutation of a factorization": (lambda x: torch.linalg.lu_factor(x)[0], leaf(3, 3)),
 }
 
@@ -62,6 +74,20 @@ def test_tangent_of_a_singular_matrix():
     )
 
 
+def test_a_weight_norm_of_numbers():
+    """Each is its own norm; eager's second derivatives are wrong here, and in general."""
+    met = compare(lambda v, g: torch._weight_norm(v, g, 0), [leaf(3), leaf(3)])
+
+    assert ["gradients", "second gradients (eager's defect)"] == met[:2]
+
+
+def test_a_margin_just_kept():
+    """Its gradient is 0 in eager, whose kernel is not what tracing decomposes it into."""
+    x = torch.tensor([[0.0, -1.0, 2.0, -1.0]], requires_grad=True)
+
+    assert "gradients" in compare(lambda x: F.multi_margin_loss(x, torch.tensor([0])), [x], kinds=["gradients"])
+
+
 def test_the_sign_of_a_determinant_has_no_gradient():
     """Nor has what it was computed from, by operators that do not pass zeros on."""
 
@@ -75,7 +101,39 @@ def test_eagers_own_tangents_may_be_wrong():
     """Of a complex base and a real exponent they are not the transpose of its gradients."""
     z, x = leaf(3, dtype=torch.complex128), torch.rand(3, dtype=torch.float64, requires_grad=True)
 
-    assert list(KINDS) == compare(torch.pow, [z, x])
+    assert ["gradients", "second gradients", "tangents (eager's defect)"] == compare(torch.pow, [z, x])
+
+
+def test_a_base_below_zero():
+    """Its logarithm is complex, as the exponent is."""
+    x, z = leaf(3), leaf(3, dtype=torch.complex128)
+    met = compare(lambda x, z: (-x.square() - 1) ** z, [x, z])
+
+    assert ["gradients", "second gradients", "tangents (eager's defect)"] == met
+
+
+def test_eagers_own_gradients_may_be_wrong():
+    """That of `kron` of numbers takes their values after a later write; finite differences say so."""
+
+    def program(x):
+        y = x * 2
+        product = torch.kron(y, x)
+        y.exp_()
+        return [product, y]
+
+    met = compare(program, [torch.tensor(0.7, dtype=torch.float64, requires_grad=True)])
+
+    assert "gradients (eager's defect)" in met
+
+
+def test_a_mistake_is_not_excused():
+    """Finite differences side with eager here."""
+
+    def wrong(x):
+        return x.sin() + x.detach().sin() - x.detach().cos()
+
+    with pytest.raises(Difference, match="gradients"):
+        compare(lambda x: 2 * x.sin() - x.cos(), [leaf(3)], compiled=wrong)
 
 
 def test_sizes_known_from_a_cotangent_alone():

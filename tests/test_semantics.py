@@ -301,6 +301,7 @@ MODULES = (
     module("checkpoint", Block, (2, 4)),
     module("checkpoint with dropout", lambda: Block(0.5), (2, 4)),
     module("dropout", lambda: Block(0.5, use_checkpoint=False), (2, 4)),
+    case("numbers that nobody reads", lambda x: [F.dropout(x, 0.3), F.dropout(x, 0.3) * x][1], (50,)),
     case("dropout on an input", lambda x: F.dropout(x, 0.3) * x, (50,)),
     case("random noise", lambda x: x * torch.randn_like(x) + torch.rand(3, dtype=double), (3,)),
     case("bernoulli", lambda x: torch.bernoulli(torch.full_like(x, 0.5)) * x, (20,)),

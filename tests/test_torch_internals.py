@@ -3,6 +3,7 @@
 A failure here after an upgrade of torch says which door moved; the others may fail for that reason alone.
 """
 
+import functools
 import pickle
 import warnings
 from pathlib import Path
@@ -765,6 +766,24 @@ def test_compile_with_inductor(static):
     torch.testing.assert_close(list(run([real])), [real.sin().t(), None])
 
 
+def test_the_best_instructions_are_those_that_inductor_picks(monkeypatch):
+    """`try_instructions`, which tries fewer of them; settings that ask for others are obeyed."""
+    from torch._inductor import config as inductor_config
+    from torch._inductor import cpu_vec_isa
+
+    from tapeless.torch_internals import inductor
+
+    torch_internals.try_instructions()
+    every = cpu_vec_isa.valid_vec_isa_list()
+
+    assert inductor._best_instruction_set() == every[:1]
+    with inductor._best_instructions():
+        assert cpu_vec_isa.valid_vec_isa_list() == every[:1]
+    assert cpu_vec_isa.valid_vec_isa_list() == every
+    with inductor_config.patch({"cpp.simdlen": 256}), inductor._best_instructions():
+        assert cpu_vec_isa.valid_vec_isa_list() == every
+
+
 def test_what_inductor_compiled_travels_between_processes():
     """`decompose_for_inductor`, `min_cut`, `compile_decomposed`, `Artifact`: two parts, cut and loaded."""
 
@@ -788,6 +807,46 @@ def test_what_inductor_compiled_travels_between_processes():
     torch.testing.assert_close(joint(*real), [y, gradient])
 
 
+def _scattered(dim, into, index, values):
+    return [into.scatter_add(dim, index, values)]
+
+
+@pytest.mark.parametrize(("rows", "fused"), [(1, True), (2, False)], ids=["one per row", "several per row"])
+def test_scatter_add_for_inductor(rows, fused):
+    """`decompose_for_inductor` has one element per row added elementwise."""
+    mode, _ = torch_internals.symbolic_sizes({})
+    into, index, values = torch.randn(4, 6), torch.randint(0, 6, (4, rows)), torch.randn(4, rows)
+    for dim in (1, -1):
+        fakes = [mode.from_tensor(t, static_shapes=True) for t in (into, index, values)]
+        module = torch_internals.decompose_for_inductor(functools.partial(_scattered, dim), fakes)
+
+        assert fused == (not module.graph.find_nodes(op="call_function", target=aten.scatter_add.default))
+        torch.testing.assert_close(module(into, index, values)[0], into.scatter_add(dim, index, values))
+
+
+def test_strides_of_what_inductor_compiled():
+    """`strides_given` tells how results are laid out, `take_strides` compiles for it."""
+    mode, _ = torch_internals.symbolic_sizes({})
+    real = [torch.randn(2, 8, 5, 5), torch.randn(8, 8, 3, 3)]
+    convolve = torch_internals.decompose_for_inductor(
+        lambda x, w: [torch.conv2d(x, w).relu(), 2], [mode.from_tensor(t, static_shapes=True) for t in real]
+    )
+    compiled = torch_internals.compile_decomposed(convolve, False, visible=0)
+    strides = torch_internals.strides_given(compiled)
+    result = torch_internals.Artifact.of(compiled).load()(list(real))[0]
+
+    assert [result.stride(), None] == strides
+
+    like = mode.from_tensor(torch.randn(2, 8, 3, 3), static_shapes=True)
+    twice = torch_internals.decompose_for_inductor(lambda y: [2 * y], [like])
+    (taken,) = twice.graph.find_nodes(op="placeholder")
+    torch_internals.take_strides(twice, {taken.name: (72, 1, 24, 8)})
+    double = torch_internals.Artifact.of(torch_internals.compile_decomposed(twice, True, visible=0)).load()
+    last = torch.randn(2, 3, 3, 8).permute(0, 3, 1, 2)
+
+    torch.testing.assert_close(double([last])[0], 2 * last)
+
+
 def test_symbolic_sizes_and_what_was_assumed_of_them():
     mode, sizes = torch_internals.symbolic_sizes({"s0": 6, "s1": 8})
     assert sizes["s0"] < sizes["s1"]
@@ -804,3 +863,18 @@ def test_restrided():
 
     assert (1, 2) == torch_internals.restrided(fake, real).stride()
     assert torch_internals.restrided(fake, torch.ones(2, 3)) is fake
+
+
+def test_every_number_drawn():
+    """Dead code removal inside Dynamo drops random operators; not in this context."""
+    drawn = []
+
+    def keep(module, inputs):
+        with torch_internals.every_number_drawn():
+            traced, _ = torch_internals.capture_forward(module, inputs)
+        drawn.append(targets(traced))
+        return module
+
+    torch.compile(lambda x: (torch.rand_like(x), x + 1)[1], backend=keep)(torch.ones(3))
+
+    assert [[aten.rand_like.default, aten.add.Tensor]] == drawn

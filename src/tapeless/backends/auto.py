@@ -57,6 +57,8 @@ def can_be_ordered(graph: fx.Graph) -> bool:
 
 
 def _is_known(node: fx.Node) -> bool:
+    if not node.users:  # it draws numbers for nobody, and would not if forward and backward were cut anew
+        return False
     if isinstance(node.target, OpOverload):
         return node.target.namespace in ("aten", "prims") and not node.target._schema.is_mutable
     return getattr(node.target, "__module__", "") in (operator.__name__, "_operator", math.__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import fx
@@ -16,10 +16,19 @@ from tapeless.rules.registry import is_nondifferentiable, named_arguments, rule_
 
 def active_nodes(graph: fx.Graph, wrt: Iterable[fx.Node]) -> dict[fx.Node, fx.Node]:
     """Every value that depends differentiably on `wrt`, with the first input it depends on (for error messages)."""
+    return _reached(graph, wrt, carries_derivative)
+
+
+def moving_nodes(graph: fx.Graph, wrt: Iterable[fx.Node]) -> dict[fx.Node, fx.Node]:
+    """The same in forward mode: every value that has a tangent if `wrt` have."""
+    return _reached(graph, wrt, carries_tangent)
+
+
+def _reached(graph: fx.Graph, wrt: Iterable[fx.Node], carries: Callable[[fx.Node], bool]) -> dict[fx.Node, fx.Node]:
     active = {node: node for node in wrt if ir.is_differentiable_type(ir.value(node))}
     for node in ir.calls(graph):
         source = next((active[a] for a in node.all_input_nodes if a in active), None)
-        if source is not None and carries_derivative(node):
+        if source is not None and carries(node):
             active[node] = source
     return active
 

@@ -149,7 +149,7 @@ def elu_second(g, grad_output, alpha, scale, input_scale, is_result, self_or_res
     product = g * grad_output * input_scale
     if not is_result:
         product = product * (self_or_result * input_scale).exp() * (alpha * scale * input_scale)
-    return where(self_or_result <= 0, product, 0)
+    return where(self_or_result < 0, product, 0)
 
 
 pointwise(

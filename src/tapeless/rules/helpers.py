@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 
 def conj(x: Any) -> Any:
@@ -48,6 +49,11 @@ def count(self: Tensor, dim: int | Sequence[int] | None = None) -> Any:
     for d in canonical_dims(dim, self.dim()):
         total = total * self.shape[d]
     return total
+
+
+def is_empty(x: Tensor) -> bool:
+    """Has it no entries? Where a size is symbolic, only if that is known already: no guard is added to find out."""
+    return statically_known_true(x.numel() == 0)
 
 
 def backwards(x: Tensor, dim: int) -> Tensor:

@@ -216,10 +216,20 @@ def constant_pad_nd_jvp(self_t, pad):
 
 linear(aten._conj.default, aten._conj_copy.default, aten._conj_physical.default)(lambda g: g.conj())
 linear(aten._neg_view.default, aten._neg_view_copy.default)(lambda g: g.neg())
-linear(aten.view_as_real.default, aten.view_as_real_copy.default)(lambda g: torch.view_as_complex(g.contiguous()))
-linear(aten.view_as_complex.default, aten.view_as_complex_copy.default)(
-    lambda g: torch.view_as_real(g.contiguous().resolve_conj())
-)
+linear(aten.view_as_real.default, aten.view_as_real_copy.default)(lambda g: _as_complex(g))
+linear(aten.view_as_complex.default, aten.view_as_complex_copy.default)(lambda g: _as_real(g))
+jvp(aten.view_as_real.default, aten.view_as_real_copy.default)(lambda self_t: _as_real(self_t))
+jvp(aten.view_as_complex.default, aten.view_as_complex_copy.default)(lambda self_t: _as_complex(self_t))
+
+
+def _as_real(z):
+    return torch.view_as_real(z.resolve_conj())
+
+
+def _as_complex(pairs):
+    return torch.view_as_complex(pairs.resolve_neg().contiguous())
+
+
 linear(aten.complex.default)(lambda g: (g.real, g.imag))
 
 # -- sums ----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tapeless.rules.helpers import is_empty
 from tapeless.rules.registry import jvp, nondifferentiable, vjp
 
 aten = torch.ops.aten
@@ -162,6 +163,8 @@ def _rms(input, normalized_shape, rstd, weight):
 @vjp(aten.native_group_norm.default)
 def group_norm(g, input, weight, bias, out, N, C, HxW, group):
     """x̄ = J (w ⊙ ȳ) + (μ̄ − ρ² x̂ ρ̄)/n, w̄ = Σ ȳ ⊙ x̂, b̄ = Σ ȳ."""
+    if is_empty(input):  # torch's own meta function divides by the number of its entries
+        return [None if t is None else torch.zeros_like(t) for t in (input, weight, bias)]
     wanted, layout = [True, weight is not None, bias is not None], _memory_format(input)
     by_input, by_weight, by_bias = aten.native_group_norm_backward(
         g[0].contiguous(memory_format=layout), input.contiguous(memory_format=layout),
@@ -407,7 +410,7 @@ def _unit(v, dim):
     dims = [d for d in range(v.dim()) if d != dim % v.dim()]
 
     def dot(left, right):
-        return (left * right).sum(dims, keepdim=True)
+        return (left * right).sum(dims, keepdim=True) if dims else left * right  # an empty list means all
 
     norm = dot(v, v).sqrt()
     return v / norm, norm, dot

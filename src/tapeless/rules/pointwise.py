@@ -6,6 +6,7 @@ a quotient, or a choice between g and 0; such choices are made by `where`, so th
 
 from __future__ import annotations
 
+import cmath
 import math
 
 import torch
@@ -49,15 +50,16 @@ def power_exponent(g, self, exponent, out):
     real = exponent.real if exponent.is_complex() else exponent
     nonnegative = (real >= 0) & (exponent.imag == 0) if exponent.is_complex() else real >= 0
     if isinstance(self, torch.Tensor):
-        return g * where((self == 0) & nonnegative, 0, out * self.log()).conj()
-    slope = (out * _log(self)).conj()
+        base = self.to(out.dtype) if out.is_complex() else self  # a negative number has a complex logarithm
+        return g * where((self == 0) & nonnegative, 0, out * base.log()).conj()
+    slope = (out * _log(complex(self) if out.is_complex() else self)).conj()
     return where(nonnegative, 0, g * slope) if self == 0 else g * slope
 
 
 def _log(number):
     """The logarithm of a number as a kernel computes it: infinite at 0, not a number below."""
     if isinstance(number, complex):
-        return complex(torch.tensor(number, dtype=torch.complex128).log())
+        return cmath.log(number) if number else complex(-math.inf, 0)
     return math.log(number) if number > 0 else -math.inf if number == 0 else math.nan
 
 

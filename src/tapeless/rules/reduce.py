@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tapeless.rules.helpers import backwards, count, scaled, unreduce
+from tapeless.rules.helpers import backwards, count, is_empty, scaled, unreduce
 from tapeless.rules.registry import jvp, linear, vjp
 
 aten = torch.ops.aten
@@ -166,13 +166,19 @@ def prod_dim_jvp(self, self_t, dim, keepdim, out):
 
 @vjp(aten.cumprod.default)
 def cumprod(g, self, dim, out):
-    """x̄ₖ = Σ over j ≥ k of ȳⱼ yⱼ / xₖ up to the first zero; at it, the same with the zero left out; 0 after it."""
+    """x̄ₖ = Σ over j ≥ k of ȳⱼ yⱼ / xₖ up to the first zero; at it, the same with the zero left out.
+
+    Beyond it the gradient is that zero times what it is multiplied with: 0, but not its derivative.
+    """
     x = self.to(out.dtype)
     zeros = (x == 0).cumsum(dim)
-    first = (x == 0) & (zeros == 1)
+    first, second = ((x == 0) & (zeros == n) for n in (1, 2))
     before = sum_from(g * out.conj(), dim) / where(x == 0, 1, x).conj()
     at = sum_from(g * where(first, 1, x).cumprod(dim).conj(), dim)
-    return where(zeros == 0, before, where(first, at, 0))
+    beyond = where(zeros == 1, at / where(x == 0, 1, x).conj(), 0)
+    beyond = where(second, sum_from(g * where(first | second, 1, x).cumprod(dim).conj(), dim), beyond)
+    zero = where(first, x, 0).sum(dim, keepdim=True).conj()
+    return where(zeros == 0, before, where(first, at, zero * beyond))
 
 
 @jvp(aten.cumprod.default)
@@ -223,7 +229,7 @@ def logcumsumexp(g, self, dim, out):
 @jvp(aten.logcumsumexp.default)
 def logcumsumexp_jvp(self, self_t, dim, out):
     """ẏₖ = Σ over j ≤ k of ẋⱼ exp(xⱼ − yₖ)."""
-    if self.dim() == 0:
+    if self.dim() == 0 or is_empty(self):
         return self_t
     return sum(factor * ((log + self).logcumsumexp(dim) - out).exp() for factor, log in _signed(self_t))
 

@@ -91,13 +91,19 @@ def run(program: Program, args: list[Any]) -> list[Any]:
 
 
 def apply(program: Program, variant: Variant | Fused, args: list[Any]) -> list[Any]:
-    call = _applied(program, args)
+    call, forward_mode = _applied(program, args), torch_internals.in_forward_mode()
+    unmoved = program.unmoved(_moving(args)) if forward_mode else []
     args[:0] = (program, variant, program.probe)  # in place: a thousand arguments are copied often enough
     outs = list(call(*args))
     del outs[variant.parts.real_outputs :]
     for i in program.signature.hidden:
         outs[i] = outs[i].tensor
-    return _tangents_alone(outs, variant) if torch_internals.in_forward_mode() else outs
+    return _as_in_eager(_tangents_alone(outs, variant), unmoved) if forward_mode else outs
+
+
+def _moving(args: Sequence[Any]) -> Mask:
+    """Which arguments have a tangent?"""
+    return tuple(isinstance(a, torch.Tensor) and forward_ad.unpack_dual(a).tangent is not None for a in args)
 
 
 def _applied(program: Program, args: list[Any]) -> Any:
@@ -116,6 +122,15 @@ def _tangents_alone(outs: list[Any], variant: Variant | Fused) -> list[Any]:
             primal, tangent = forward_ad.unpack_dual(outs[i])
             alone = _without_history(outs[i], primal)
             outs[i] = alone if tangent is None else forward_ad.make_dual(alone, tangent)
+    return outs
+
+
+def _as_in_eager(outs: list[Any], unmoved: Sequence[int]) -> list[Any]:
+    """Autograd wants a tangent for every output; those that depend on no tangent give it back, zeros as it is."""
+    for i in unmoved:
+        if isinstance(outs[i], torch.Tensor):
+            primal, tangent = forward_ad.unpack_dual(outs[i])
+            outs[i] = outs[i] if tangent is None else primal
     return outs
 
 
@@ -207,16 +222,26 @@ class _Type:
     stride: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+    bits: tuple[bool, bool]  # is it to be conjugated when it is read, to be negated?
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Type:
+        bits = (tensor.is_conj(), tensor.is_neg())
+        return cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, bits)
 
     def is_laid_out_as(self, tensor: torch.Tensor) -> bool:
         """The same strides, where a stride is ever taken. A copy would do but for views, whose tangents are views."""
         dims = zip(self.shape, self.stride, tensor.stride(), strict=True)
-        return 0 in self.shape or all(n == 1 or own == other for n, own, other in dims)
+        alike = 0 in self.shape or all(n == 1 or own == other for n, own, other in dims)
+        return alike and self.bits == (tensor.is_conj(), tensor.is_neg())
 
     def empty(self) -> torch.Tensor:
         if 0 in self.stride:
-            return torch.empty(self.shape, dtype=self.dtype, device=self.device)
-        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+            plain = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        else:
+            plain = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+        plain = plain.conj() if self.bits[0] else plain
+        return torch.ops.aten._neg_view(plain) if self.bits[1] else plain
 
 
 def _tangent(found: Any, kind: _Type | None) -> Any:
@@ -231,7 +256,7 @@ def _tangent(found: Any, kind: _Type | None) -> Any:
 def _type_of(out: Any, index: int, variant: Variant | Fused) -> _Type | None:
     """The type of an output that carries tangents: autograd insists on a tensor for those."""
     carries = ir.is_differentiable_type(out) and index not in variant.signature.hidden
-    return _Type(out.shape, out.stride(), out.dtype, out.device) if carries else None
+    return _Type.of(out) if carries else None
 
 
 def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:

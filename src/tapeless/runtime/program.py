@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from tapeless import torch_internals
-from tapeless.differentiate.activity import active_nodes
+from tapeless.differentiate.activity import active_nodes, moving_nodes
 from tapeless.differentiate.forward import push_forward
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph
@@ -111,6 +111,7 @@ class Program:
         self._latest_backward: tuple[Any, Backward | None] = (None, None)
         self._latest_choice: tuple[Mask | None, Variant | Fused | None] = (None, None)  # where it is final
         self._tangents: Recent[Program] = Recent(4 * variants)
+        self._unmoved: Recent[list[int]] = Recent(4 * variants)
         self._derivatives: Recent[tuple[Backward, Program | None]] = Recent(4 * variants)
         self._contests: Recent[Contest] | None = Recent(variants) if self.options.in_background else None
         LIVE.add(self)
@@ -133,6 +134,17 @@ class Program:
             return Program(graph, Signature(requires_grad, flags), self.options)
 
         return self._tangents.find((given, requires_grad), build)
+
+    def unmoved(self, given: Mask) -> list[int]:
+        """The outputs that have no tangent if only the inputs `given` have one."""
+
+        def find() -> list[int]:
+            graph = self.whole.parts.forward
+            moving = moving_nodes(graph, [node for node, has in zip(ir.inputs(graph), given, strict=True) if has])
+            outputs = ir.outputs(graph)[: self.whole.parts.real_outputs]
+            return [i for i, node in enumerate(outputs) if node not in moving]
+
+        return self._unmoved.find(given, find)
 
     def choose(self, args: Sequence[Any]) -> Variant | Fused:
         """The forward to run now: trimmed to the mask that keeps arriving, if that saves anything; perhaps compiled."""

@@ -16,6 +16,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph, prune_inputs
 from tapeless.ir.custom import inline_custom, inlined
 from tapeless.ir.narrow import narrow
+from tapeless.ir.sums import gather_sums
 from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
 from tapeless.runtime.derivatives import differentiate_graph
@@ -41,7 +42,14 @@ class Backward:
 
     @cached_property
     def run(self) -> Boxed:
-        return compile_graph(inlined(self.graph), "backward", self.backend)
+        return compile_graph(self.runnable, "backward", self.backend)
+
+    @property
+    def runnable(self) -> fx.Graph:
+        """The graph as it runs."""
+        graph = inlined(self.graph)
+        is_general = any(map(ir.guard, graph.nodes))  # it tests what has arrived: nothing may move out of its test
+        return graph if is_general else gather_sums(copy_graph(graph))
 
     @cached_property
     def functional(self) -> fx.GraphModule:
@@ -156,7 +164,7 @@ def captured(parts: Any, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
 
 def runnable(forward: fx.Graph) -> fx.Graph:
     """The forward as it runs: custom functions inlined, no tensor returned twice (autograd gives each one history)."""
-    graph = narrow(inline_custom(copy_graph(forward)))
+    graph = gather_sums(narrow(inline_custom(copy_graph(forward))))
     seen: set[fx.Node] = set()
     results = []
     for result in ir.outputs(graph):

@@ -52,17 +52,17 @@ def first(call: Call, used: Mask = ()) -> Values:
     args = call.fresh()
     inputs, results = requiring_grad(args), call.run(*args)
     roots = _roots(results, used)
-    return [*results, *_grad(roots, inputs, _random(roots, 0))]
+    return [*results, *_grad(roots, inputs, cotangents(roots))]
 
 
 def second(call: Call, used: Mask = ()) -> Values:
     """Gradients, by inputs and cotangents, of the gradients: all entries of the Hessian-vector product."""
     args = call.fresh()
     inputs, roots = requiring_grad(args), _roots(call.run(*args), used)
-    cotangents = [g.requires_grad_() for g in _random(roots, 0)]
-    gradients = [g for g in _grad(roots, inputs, cotangents, create_graph=True) if g is not None]
-    again = [(g, v) for g, v in zip(gradients, _random(gradients, 1), strict=True) if g.requires_grad]
-    return _grad([g for g, _ in again], [*inputs, *cotangents], [v for _, v in again])
+    sent = [g.requires_grad_() for g in cotangents(roots)]
+    gradients = [g for g in _grad(roots, inputs, sent, create_graph=True) if g is not None]
+    again = [(g, v) for g, v in zip(gradients, weights(gradients), strict=True) if g.requires_grad]
+    return _grad([g for g, _ in again], [*inputs, *sent], [v for _, v in again])
 
 
 def forward(call: Call) -> Values:
@@ -74,18 +74,33 @@ def forward(call: Call) -> Values:
         return [forward_ad.unpack_dual(t).tangent for t in call.run(*duals)]
 
 
+def cotangents(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What is sent to the outputs."""
+    return _random(roots, 0)
+
+
+def weights(gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What is sent to the gradients, at second order."""
+    return _random(gradients, 1)
+
+
 def directions(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The tangents of the inputs that `forward` takes."""
     return _random(inputs, 2)
 
 
-def pairing(call: Call, found: Sequence[torch.Tensor | None], gradients: Values) -> tuple[Any, Any]:
+def pairing(call: Call, found: Values, gradients: Values, used: Mask = ()) -> tuple[torch.Tensor, torch.Tensor]:
     """⟨ȳ, ẏ⟩ of the tangents `found` and ⟨x̄, ẋ⟩ of the gradients: equal, for each map is the other's transpose."""
     inputs, results = requiring_grad(call.fresh()), call.run(*call.fresh())
-    cotangents = iter(_random(requiring_grad(results), 0))
-    by_output = [(next(cotangents), t) for t, result in zip(found, results, strict=True) if result.requires_grad]
-    by_input = zip(gradients, directions(inputs), strict=True)
-    return _inner(by_output), _inner(by_input)
+    sent = [t for i, (t, out) in enumerate(zip(found, results, strict=True)) if out.requires_grad and _is_used(i, used)]
+    return inner(cotangents(_roots(results, used)), sent), inner(gradients, directions(inputs))
+
+
+def inner(left: Sequence[torch.Tensor | None], right: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """Re ⟨left, right⟩ in double precision, over all tensors; None is zero."""
+    pairs = zip(left, right, strict=True)
+    terms = [(a.conj() * b).sum() for a, b in pairs if a is not None and b is not None]
+    return sum((t.real.to(torch.float64) for t in terms), torch.zeros((), dtype=torch.float64))
 
 
 def same(expected: Values, actual: Values, none_is_zero: bool = False, tolerance: float | None = None) -> None:
@@ -144,7 +159,11 @@ def requiring_grad(tree: Any) -> list[torch.Tensor]:
 
 
 def _roots(results: list[torch.Tensor], used: Mask) -> list[torch.Tensor]:
-    return requiring_grad([t for i, t in enumerate(results) if not used or used[i]])
+    return requiring_grad([t for i, t in enumerate(results) if _is_used(i, used)])
+
+
+def _is_used(index: int, used: Mask) -> bool:
+    return not used or used[index]
 
 
 def _random(like: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
@@ -156,10 +175,3 @@ def _grad(roots: Any, inputs: Any, cotangents: Any, create_graph: bool = False) 
     if not roots:
         return [None] * len(inputs)
     return list(torch.autograd.grad(roots, inputs, cotangents, allow_unused=True, create_graph=create_graph))
-
-
-def _inner(pairs: Any) -> torch.Tensor:
-    terms = [(a.conj() * b).sum() for a, b in pairs if a is not None and b is not None]
-    return torch.stack(
-        [t.real.to(torch.float64) if t.is_complex() else t.double() for t in terms] or [torch.zeros(())]
-    ).sum()

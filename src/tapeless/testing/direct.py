@@ -13,12 +13,11 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from tapeless.backends.python import compile_graph
 from tapeless.capture.program import Captured, capture
 from tapeless.differentiate.activity import active_nodes
 from tapeless.ir import graph as ir
 from tapeless.options import Options
-from tapeless.pipeline import differentiated
+from tapeless.pipeline import differentiated, undifferentiated
 from tapeless.rules.support import support
 
 
@@ -67,4 +66,4 @@ def _module(function: Callable[..., Any], inputs: int) -> fx.GraphModule:
 
 
 def _runnable(captured: Captured) -> Callable[[list[Any]], Any]:
-    return differentiated(captured, Options()) if captured.needs_gradient else compile_graph(captured.graph)
+    return (differentiated if captured.needs_gradient else undifferentiated)(captured, Options())

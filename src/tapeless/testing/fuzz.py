@@ -3,7 +3,8 @@
     python -m tapeless.testing.fuzz --minutes 5 --seed 0
 
 Outputs, gradients of first and second order, tangents and every None must be eager's. A program that differs is made
-smaller by Hypothesis and printed as a file that can be run.
+smaller by Hypothesis and printed as a file that can be run. A program that differs by a defect of eager's (finite
+differences judge) is printed too and counted apart.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,117 +24,18 @@ import hypothesis
 import torch
 from hypothesis import strategies as st
 
-from tapeless.testing import derivatives
-from tapeless.testing.derivatives import Call, Mask
-from tapeless.testing.direct import Direct
+from tapeless.testing.comparing import KINDS, NOTES, Difference, compare
 from tapeless.testing.operations import OPERATIONS
-from tapeless.testing.programs import Builder, Input, Program
+from tapeless.testing.programs import WAYS, Builder, Input, Program
 
-SHAPES = ((3, 4), (3, 4), (4, 3), (3, 3), (4,), (3,), (2, 3, 4), (3, 1), (1, 4), (), (1,), (0, 4))
+SHAPES = (
+    *[(3, 4)] * 3, *[(3, 3)] * 2, *[(2, 3, 4)] * 2, (4, 3), (4,), (3,), (3, 1), (1, 4), (4, 4), (2, 1, 4), (1, 2, 3, 3),
+    (), (1,), (0, 4),
+)  # fmt: skip
+DTYPES = (*[torch.float64] * 10, *[torch.float32] * 2, *[torch.complex128] * 2, torch.complex64, torch.bfloat16)
 BATCH = 50  # programs per Hypothesis run
 LINES = 10  # of a program, at most
-TOLERANCE = {torch.float32: 2e-3, torch.complex64: 2e-3}
-EVERY = 10  # of so many programs one goes through `torch.compile`
-
-
-# -- comparing -------------------------------------------------------------------------------------------------------
-
-
-class Difference(AssertionError):
-    """A program whose derivatives are not eager's; `kind` says which."""
-
-    def __init__(self, kind: str, mask: Mask, problem: Exception) -> None:
-        of = f" of outputs {mask}" if mask else ""
-        super().__init__(f"{kind}{of}: {type(problem).__name__}: {problem}")
-        self.kind = kind
-
-
-KINDS = ("gradients", "second gradients", "tangents")
-
-
-def compare(
-    program: Callable[..., Any],
-    inputs: Sequence[torch.Tensor],
-    masks: Sequence[Mask] = ((),),
-    kinds: Sequence[str] = KINDS,
-    compiled: Callable[..., Any] | None = None,
-) -> list[str]:
-    """Raise a `Difference` where `program` and eager differ; else the kinds of derivatives that eager has of it.
-
-    `compiled` is the program as we run it (default: captured without Dynamo, where that can be).
-    """
-    call = Call(program, tuple(inputs), {})
-    if _attempt(derivatives.first, call) is None:
-        return []
-    mine = call.by(compiled or _captured(call))
-    met = []
-    for mask in masks if "gradients" in kinds else ():
-        _same("gradients", lambda c, mask=mask: derivatives.first(c, mask), call, mine, mask)
-    for name, kind in (("second gradients", derivatives.second), ("tangents", derivatives.forward)):
-        if name in kinds and _attempt(kind, call) is not None:
-            _same(name, kind, call, mine)
-            met.append(name)
-    return ["gradients", *met]
-
-
-def _captured(call: Call) -> Callable[..., Any]:
-    """Without Dynamo; a program that asks for values of tensors needs it, for its graph is broken there."""
-    try:
-        return Direct(call.function, *call.fresh())
-    except Exception:  # one of ours comes again
-        return torch.compile(call.function, backend="tapeless")
-
-
-def _same(name: str, kind: Any, eager: Call, mine: Call, mask: Mask = ()) -> None:
-    expected = kind(eager)
-    try:
-        derivatives.same(expected, kind(mine), name != "gradients", _tolerance(expected))
-    except Exception as problem:
-        excused = _is_shaky(kind, eager, expected) or (kind is derivatives.forward and _eager_is_wrong(eager, mine))
-        if not isinstance(problem, AssertionError) or not excused:
-            raise Difference(name, mask, problem) from problem
-
-
-def _eager_is_wrong(eager: Call, mine: Call) -> bool:
-    """Are eager's tangents not the transpose of its own gradients, and ours are?"""
-    return not _transposes(eager, eager) and _transposes(mine, eager)
-
-
-def _transposes(tangents_of: Call, eager: Call) -> bool:
-    tangents, values = derivatives.forward(tangents_of), derivatives.first(eager)
-    try:
-        derivatives.close(*derivatives.pairing(eager, tangents, values[len(tangents) :]))
-    except AssertionError:
-        return False
-    return True
-
-
-def _tolerance(values: derivatives.Values) -> float:
-    return max((TOLERANCE.get(t.dtype, 1e-7) for t in values if t is not None), default=1e-7)
-
-
-def _is_shaky(kind: Any, eager: Call, expected: derivatives.Values) -> bool:
-    """Does eager itself give something else if its inputs change in the last digits?"""
-    moved = Call(eager.function, tuple(_nudged(t) for t in eager.args), eager.kwargs)
-    try:
-        derivatives.same(expected, kind(moved), tolerance=_tolerance(expected) / 10)
-    except AssertionError:
-        return True
-    return False
-
-
-def _nudged(t: torch.Tensor) -> torch.Tensor:
-    if not t.is_floating_point() and not t.is_complex():
-        return t
-    scale = 1 + 16 * torch.finfo(t.dtype).eps  # the same for all entries: ties stay ties
-    return (t.detach() * scale).requires_grad_(t.requires_grad)
-
-
-def _attempt(kind: Any, call: Call) -> derivatives.Values | None:
-    try:
-        return kind(call)
-    except (RuntimeError, NotImplementedError):
-        return None
+EVERY = 10  # of so many programs one goes through `torch.compile`, every other of those with symbolic sizes
 
 
 # -- drawing -----------------------------------------------------------------------------------------------------------
@@ -142,7 +44,7 @@ def _attempt(kind: Any, call: Call) -> derivatives.Values | None:
 INPUTS = st.builds(
     Input,
     st.sampled_from(SHAPES),
-    st.sampled_from((torch.float64,) * 5 + (torch.float32, torch.complex128)),
+    st.sampled_from(DTYPES),
     st.sampled_from((True, True, True, False)),
     st.sampled_from((False, False, False, True)),
 )
@@ -164,7 +66,8 @@ def programs(draw: st.DrawFn, families: Sequence[str] = FAMILIES, lines: int = L
     numbers = draw(st.lists(st.integers(0, 9), min_size=1, max_size=4))
     outputs = tuple(dict.fromkeys(usable[-1 - n % len(usable)] for n in numbers))
     masks = draw(st.lists(st.tuples(*[st.booleans()] * len(outputs)), max_size=2))
-    return Program(builder.inputs, tuple(builder.lines), outputs, ((), *(m for m in masks if any(m)), ()))
+    way = draw(st.sampled_from(tuple(WAYS[:1]) * (2 * EVERY - 2) + WAYS[1:]))
+    return Program(builder.inputs, tuple(builder.lines), outputs, ((), *(m for m in masks if any(m)), ()), way)
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
@@ -194,6 +97,18 @@ class Record:
     programs: int = 0
     met: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
+    notes: list[tuple[str, Program]] = field(default_factory=list)  # eager's defects, and what torch cannot trace
+
+    def add(self, program: Program, met: list[str]) -> None:
+        self.met.update(met)
+        self.notes += [(kind, program) for kind in met if kind.endswith(NOTES)]
+
+    def count(self, kind: str) -> int:
+        return sum(n for name, n in self.met.items() if name.startswith(kind))
+
+    def __str__(self) -> str:
+        notes = {name: n for name, n in sorted(self.met.items()) if "(" in name}
+        return f"{self.programs} programs, {len(self.failures)} failures, {notes}"
 
 
 def fuzz(seeds: Iterable[int], record: Record, examples: int = BATCH, **shape: Any) -> Iterator[Record]:
@@ -223,13 +138,14 @@ def _run(seed: int, examples: int, drawn: st.SearchStrategy[Program], record: Re
     def agree(program: Program) -> None:
         record.programs += 1
         function = program.function()
-        whole = torch.compile(function, backend="tapeless") if record.programs % EVERY == 0 and not found else None
         kinds = found[-1].kinds if found else KINDS
         try:
-            record.met.update(compare(function, program.make_inputs(), program.masks, kinds, whole))
+            met = compare(function, program.make_inputs(), program.masks, kinds, program.compiled(function))
         except Exception as problem:
             found.append(Failure(program, problem))
             raise
+        if not found:
+            record.add(program, met)
 
     try:
         agree()
@@ -237,6 +153,8 @@ def _run(seed: int, examples: int, drawn: st.SearchStrategy[Program], record: Re
         if not found:
             raise
         return found[-1]
+    finally:
+        torch.compiler.reset()  # Dynamo keeps what it compiled
     return None
 
 
@@ -244,18 +162,29 @@ HEAD = """# Random programs compared with eager
 
 Made by `make fuzz`: outputs, gradients under several masks of cotangents, second gradients and tangents.
 
-| seeds | minutes | programs | with second gradients | with tangents | failures | torch |
-|---|---|---|---|---|---|---|
+| seeds | minutes | programs | second gradients | tangents | failures | eager's defects | not traced by torch | torch |
+|---|---|---|---|---|---|---|---|---|
 """
 
 
 def note(out: Path, minutes: float, record: Record) -> None:
     """Append what a run met to the table in `out`."""
-    counts = (record.programs, record.met["second gradients"], record.met["tangents"], len(record.failures))
+    derived = map(record.count, KINDS[1:])
+    noted = [sum(reason.endswith(end) for reason, _ in record.notes) for end in NOTES]
+    counts = (record.programs, *derived, len(record.failures), *noted)
     seeds = f"{record.seeds[0]}–{record.seeds[-1]}"
     cells = (seeds, f"{minutes:.0f}", *map(str, counts), torch.__version__)
     text = out.read_text() if out.exists() else HEAD
     out.write_text(f"{text}| {' | '.join(cells)} |\n")
+
+
+def show(record: Record, shown: tuple[int, int]) -> tuple[int, int]:
+    """Print the failures and the notes beyond those `shown`; how many there are now."""
+    for failure in record.failures[shown[0] :]:
+        print(f"\n# --- failure, seed {record.seeds[-1]} ---\n{failure}", flush=True)
+    for reason, program in record.notes[shown[1] :]:
+        print(f"\n# --- no failure: {reason}, seed {record.seeds[-1]} ---\n{program.text()}", flush=True)
+    return len(record.failures), len(record.notes)
 
 
 def main() -> None:
@@ -267,13 +196,12 @@ def main() -> None:
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    start, record, minutes, shown = time.monotonic(), Record(), 0.0, 0
+    start, record, minutes = time.monotonic(), Record(), 0.0
+    shown = (0, 0)
     for _ in fuzz(itertools.count(given.seed), record, families=given.families.split(",")):
         minutes = (time.monotonic() - start) / 60
-        for failure in record.failures[shown:]:
-            print(f"\n# --- failure, seed {record.seeds[-1]} ---\n{failure}", flush=True)
-        shown = len(record.failures)
-        print(f"{minutes:.1f} min, {record.programs} programs, {shown} failures", file=sys.stderr, flush=True)
+        shown = show(record, shown)
+        print(f"{minutes:.1f} min, seed {record.seeds[-1]}, {record}", file=sys.stderr, flush=True)
         if minutes >= given.minutes:
             break
     if given.out:

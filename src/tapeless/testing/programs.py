@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import linecache
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 
 LARGEST = 30.0  # values beyond this are left out: derivatives of derivatives would drown in rounding
 ELEMENTS = 200
+WAYS = ("captured", "compiled", "dynamic")  # without Dynamo, by `torch.compile`, by that with symbolic sizes
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Program:
-    """Inputs, lines, what is returned, and the masks of outputs that get a cotangent, one backward each."""
+    """Inputs, lines, what is returned, masks of outputs that get a cotangent, one backward each, and how it runs."""
 
     inputs: tuple[Input, ...]
     lines: tuple[Line, ...]
     outputs: tuple[str, ...]
     masks: tuple[tuple[bool, ...], ...]
+    way: str = WAYS[0]
 
     def source(self) -> str:
         parameters = ", ".join(f"x{i}" for i in range(len(self.inputs)))
@@ -67,15 +71,31 @@ class Program:
         """A file that runs and fails as this program does."""
         inputs = "".join(f"    {made.text()},\n" for made in self.inputs)
         return (
-            "import torch\nimport torch.nn.functional as F\n\nfrom tapeless.testing.fuzz import compare\n\n\n"
+            "import torch\nimport torch.nn.functional as F\n\nfrom tapeless.testing.comparing import compare\n\n\n"
             f"{self.source()}\n\ntorch.manual_seed(0)\ninputs = [\n{inputs}]\n"
-            f"compare(program, inputs, {list(self.masks)})\n"
+            f"compare(program, inputs, {list(self.masks)}{self._compiled_text()})\n"
         )
 
+    def _compiled_text(self) -> str:
+        if self.way == "captured":
+            return ""
+        dynamic = ", dynamic=True" if self.way == "dynamic" else ""
+        return f', compiled=torch.compile(program, backend="tapeless"{dynamic})'
+
     def function(self) -> Callable[..., Any]:
+        """In a file of its own: Dynamo takes sizes for symbolic that changed since the last function of that place."""
+        source = self.source()
+        file = f"<program {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         names: dict[str, Any] = {"torch": torch, "F": F}
-        exec(compile(self.source(), "<random program>", "exec"), names)
+        exec(compile(source, file, "exec"), names)
         return names["program"]
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
+        """The function as it is to run; None: captured without Dynamo."""
+        if self.way == "captured":
+            return None
+        return torch.compile(function, backend="tapeless", dynamic=self.way == "dynamic")
 
     def make_inputs(self) -> list[torch.Tensor]:
         torch.manual_seed(0)

@@ -10,6 +10,7 @@ from tapeless.torch_internals.capture import (
     assumptions,
     capture_forward,
     circumstances,
+    every_number_drawn,
 )
 from tapeless.torch_internals.dynamo import (
     CapturingAutograd,
@@ -20,6 +21,7 @@ from tapeless.torch_internals.dynamo import (
     compile_whole,
     cond,
     data_attribute,
+    is_static,
     map_,
     scan,
     set_grad_enabled,
@@ -51,7 +53,10 @@ from tapeless.torch_internals.inductor import (
     holds,
     min_cut,
     restrided,
+    strides_given,
     symbolic_sizes,
+    take_strides,
+    try_instructions,
 )
 from tapeless.torch_internals.layers import (
     Layer,
@@ -61,6 +66,7 @@ from tapeless.torch_internals.layers import (
     requires_grad_anywhere,
     without_dead_wrappers,
 )
+from tapeless.torch_internals.packed import can_pack
 from tapeless.torch_internals.registered import (
     custom_op_without_derivative,
     has_kernel,
@@ -86,6 +92,7 @@ from tapeless.torch_internals.running import (
     unwrap_if_dead,
     without_autocast,
 )
+from tapeless.torch_internals.writes import Watch
 
 __all__ = [
     "WRONGLY_DECOMPOSED",
@@ -97,12 +104,14 @@ __all__ = [
     "Layer",
     "SingleLevelFunction",
     "TracedFunction",
+    "Watch",
     "accumulator",
     "as_kernels",
     "assumptions",
     "autocast_enabled",
     "autograd_function_apply",
     "below_autograd",
+    "can_pack",
     "capture_forward",
     "circumstances",
     "compile_capturing_autograd",
@@ -116,6 +125,7 @@ __all__ = [
     "direct_apply",
     "emission",
     "engine_wants",
+    "every_number_drawn",
     "fake_mode_of",
     "fresh",
     "guards_on",
@@ -131,6 +141,7 @@ __all__ = [
     "innermost_layer",
     "is_batch",
     "is_fake",
+    "is_static",
     "is_wrapped",
     "keeping_versions",
     "map_",
@@ -146,10 +157,13 @@ __all__ = [
     "set_grad_enabled",
     "skip_in_dynamo",
     "stacked_type",
+    "strides_given",
     "symbolic_sizes",
+    "take_strides",
     "trace_function",
     "tracing_fake_mode",
     "tracing_on_fakes",
+    "try_instructions",
     "unknown_size",
     "unwrap_if_dead",
     "while_loop",

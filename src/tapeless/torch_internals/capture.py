@@ -198,6 +198,18 @@ def capture_forward(module: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.G
         return capture.graph_module, _convention(state, capture)
 
 
+@contextlib.contextmanager
+def every_number_drawn() -> Iterator[None]:
+    """While it lasts, dead code removal leaves random operators alone: what they draw decides what is drawn after them.
+
+    Relies on `torch.fx`, which keeps them anyway, but while Dynamo traces only if Inductor's `fallback_random` is set.
+    """
+    from torch._inductor import config
+
+    with config.patch(fallback_random=True):
+        yield
+
+
 def assumptions() -> int:
     """How much AOTAutograd has asked Dynamo to guard so far: inputs that are the same tensor, or overlap in memory.
 
@@ -229,8 +241,12 @@ def circumstances() -> str:
     return repr(found)
 
 
-# Tracing replaces it by a decomposition that takes the padding of `target` for a label: another loss than eager's.
-WRONGLY_DECOMPOSED = (torch.ops.aten.multilabel_margin_loss_forward.default,)
+# Tracing replaces them by decompositions. That of the first takes the padding of `target` for a label: another loss
+# than eager's. That of the second has another gradient where a margin is just kept.
+WRONGLY_DECOMPOSED = (
+    torch.ops.aten.multilabel_margin_loss_forward.default,
+    torch.ops.aten.multi_margin_loss.default,
+)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,11 @@ from torch._logging._internal import log_state
 from tapeless.errors import ProgramFailed, Where
 
 
+def is_static(tensor: torch.Tensor) -> bool:
+    """Does this tensor belong to a module, so that it is the same at every call? Relies on Dynamo's mark."""
+    return isinstance(tensor, torch.nn.Parameter) or hasattr(tensor, "_dynamo_static_input_type")
+
+
 @dataclass(frozen=True)
 class TracedFunction:
     """A plain function as Dynamo captured it, whole."""
@@ -52,7 +57,7 @@ def trace_function(
     Relies on `fullgraph_capture`, the common entry of Dynamo's ahead-of-time frontends: nothing is cached or guarded.
     """
     static = torch._dynamo.config.patch(assume_static_by_default=True, automatic_dynamic_shapes=False)
-    with get_metrics_context(), static, _blaming_the_program():
+    with get_metrics_context(), static, _TracingAutograd(), _blaming_the_program():
         output = fullgraph_capture(function, args, kwargs)
     found = output.backend_input
     if found is None:
