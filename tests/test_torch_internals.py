@@ -901,3 +901,104 @@ def test_every_number_drawn():
     torch.compile(lambda x: (torch.rand_like(x), x + 1)[1], backend=keep)(torch.ones(3))
 
     assert [[aten.rand_like.default, aten.add.Tensor]] == drawn
+
+
+# -- weights at inference ------------------------------------------------------------------------------------------
+
+
+WRITERS = {
+    "in place": lambda w: w.detach().mul_(2),
+    "through .data": lambda w: w.data[1:, :1].zero_(),
+    "out=": lambda w: torch.add(w.data, 1, out=w.data),
+    "foreach": lambda w: torch._foreach_add_([w.data], 1.0),
+    "fused optimizer": lambda w: torch._fused_sgd_(
+        [w.data], [torch.ones_like(w)], [], weight_decay=0.0, momentum=0.0, lr=0.1, dampening=0.0, nesterov=False,
+        maximize=False, is_first_step=True,
+    ),
+    "NumPy": lambda w: w.detach().numpy(),
+    "a pointer": lambda w: w.data_ptr(),
+    "storage": lambda w: w.untyped_storage().fill_(0),
+}  # fmt: skip
+READERS = {
+    "product": lambda w: torch.randn(2, 4) @ w,
+    "sum": lambda w: w.sum().item(),
+    "cat": lambda w: torch.cat([w, w]),
+    "clone": lambda w: w.clone(),
+    "gradient": lambda w: torch.nn.functional.linear(torch.randn(2, 4), w).sum().backward(),
+    "print": str,
+}
+
+
+@pytest.mark.parametrize("name", [*WRITERS, *READERS])
+def test_watch_sees_writes_and_not_reads(name):
+    w = torch.nn.Parameter(torch.randn(4, 4))
+    watch, address = torch_internals.Watch.over([w]), torch._C._data_address(w)
+    held = watch.holds([w])
+    {**WRITERS, **READERS}[name](w)
+
+    assert held
+    assert (name in READERS) == watch.holds([w])
+    assert address == torch._C._data_address(w)  # nothing was copied
+
+
+def test_watch_is_not_fooled_by_a_younger_mark():
+    w = torch.nn.Parameter(torch.randn(4, 4))
+    watch = torch_internals.Watch.over([w])
+    w.data.mul_(2)
+    younger = torch_internals.Watch.over([w])
+
+    assert not watch.holds([w])
+    assert younger.holds([w]) and younger.renewed().holds([w])
+    assert not younger.holds([torch.nn.Parameter(w.detach().clone())])
+
+
+def test_watch_refuses_memory_that_others_hold():
+    w = torch.nn.Parameter(torch.randn(4, 4))
+    array = w.detach().numpy()
+
+    assert torch_internals.Watch.over([w]) is None
+    assert torch_internals.Watch.over([torch.from_numpy(array.copy())]) is None
+    assert torch_internals.Watch.over([torch.randn(3).share_memory_()]) is None
+    del array
+    assert torch_internals.Watch.over([w]) is not None
+
+
+@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_packed_convolution(window, order):
+    x, w, b = torch.randn(2, 6, 7, 5).contiguous(memory_format=order), torch.randn(4, 3, window, window), torch.randn(4)
+    settings = [2, 2], [1, 1], [1, 1], 2
+    packed = torch_internals.packed.pack_filters(w, *settings, list(x.shape))
+    actual = torch_internals.packed.convolve_packed(x, packed, torch_internals.packed.pack_bias(b), *settings)
+    fake = torch.ops.tapeless.convolve_packed(x.to("meta"), w.to("meta"), b.to("meta"), *settings)
+
+    torch.testing.assert_close(actual, torch.nn.functional.conv2d(x, w, b, *settings), rtol=1e-4, atol=1e-5)
+    assert fake.stride() == actual.stride()  # its channels are last in any case
+
+
+def test_packed_product():
+    x, w = torch.randn(5, 6)[:, ::2], torch.randn(4, 3)
+    actual = torch_internals.packed.multiply_packed(x, torch_internals.packed.pack_matrix(w, 5), None)
+
+    torch.testing.assert_close(actual, x @ w.t(), rtol=1e-4, atol=1e-5)
+    assert torch_internals.can_pack(x)
+    assert not torch_internals.can_pack(x.double())
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not torch_internals.can_pack(x)
+
+
+def test_is_static():
+    """Parameters, buffers and other tensors of modules; not the arguments of a call."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.plain = torch.nn.Parameter(torch.ones(2)), torch.ones(2)
+            self.register_buffer("buffer", torch.ones(2))
+
+        def forward(self, x):
+            return x * self.weight + self.buffer + self.plain
+
+    traced = torch_internals.trace_function(Layer(), (torch.ones(2),), {})
+
+    assert [False, True, True, True] == sorted(map(torch_internals.is_static, traced.inputs))

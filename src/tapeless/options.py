@@ -73,6 +73,11 @@ class Options:
         return "python" if self.backend == "auto" else self.backend
 
     @property
+    def passes(self) -> str:
+        """The passes to run, as in `prepare`. Inductor knows nothing of packed weights."""
+        return f"-pack_convolutions, -pack_linears, {self.prepare}" if self.backend == "inductor" else self.prepare
+
+    @property
     def lone_backend(self) -> str:
         """What a graph runs on that stands alone."""
         return self.backend if self.in_background else self.first_backend

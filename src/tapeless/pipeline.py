@@ -61,7 +61,7 @@ def captured_and_prepared(module: fx.GraphModule, inputs: Sequence[Any], options
 
 def _place(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Place | None:
     """Where the captured and prepared graph is kept; nowhere if passes of the user's, or checks, are to run."""
-    settings = None if options.check else prepare.REGISTRY.settings(options.prepare)
+    settings = None if options.check else prepare.REGISTRY.settings(options.passes)
     weights = [isinstance(x, torch.Tensor) and torch_internals.is_static(x) for x in inputs] if options.keep else []
     return None if settings is None else place_of(module, inputs, f"{settings} {weights}", options.cache)
 
@@ -76,7 +76,7 @@ def preparation(captured: Captured, options: Options) -> tuple[fx.Graph, Prepara
     examples = [captured.example(node) for node in ir.inputs(captured.graph)]
     wrt = [wanted and captured.needs_gradient for wanted in captured.wrt]  # weights require one under `no_grad` too
     fixed = weights(captured, options)
-    return prepare.run(captured.graph, wrt, prepare.REGISTRY, options.prepare, options.check, examples, fixed)
+    return prepare.run(captured.graph, wrt, prepare.REGISTRY, options.passes, options.check, examples, fixed)
 
 
 def weights(captured: Captured, options: Options) -> list[bool]:
@@ -87,7 +87,7 @@ def weights(captured: Captured, options: Options) -> list[bool]:
     indices = map(captured.convention.argument_of, ir.inputs(captured.graph))
     examples = map(captured.example, ir.inputs(captured.graph))
     return [
-        example is not None and index not in written and torch_internals.is_static(example)
+        example is not None and index not in written and torch_internals.is_static(example) and example.is_cpu
         for index, example in zip(indices, examples, strict=True)
     ]
 
@@ -120,7 +120,8 @@ def _keeping(graph: fx.Graph, fixed: Sequence[bool], backend: str) -> Callable[[
     parts = prepare.split(graph, fixed)
     if parts is None:
         return compile_graph(graph, "forward", backend)
-    return Kept(parts.weights, compile_graph(parts.made, "weights"), compile_graph(parts.rest, "forward", backend))
+    made, rest = compile_graph(parts.made, "weights"), compile_graph(parts.rest, "forward", backend)
+    return Kept(parts.weights, made, rest, lambda: compile_graph(written_out(graph), "forward", backend))
 
 
 def signature(captured: Captured) -> Signature:

@@ -22,9 +22,11 @@ from tapeless.torch_internals import can_pack
 
 Tensor = torch.Tensor
 
-ROWS = 4  # of a matrix; fewer are a product with a vector, which packing does not help
-MANY = 4_000_000  # multiplications that take longer than what a call of the packed kernel costs in addition
-WIDE = 150_000  # weights of a matrix, of which kernels for a few rows read packed ones far faster
+# Of one product: see docs/decisions/0022-kept-weights.md.
+LARGE = 150_000  # weights, which packed kernels read faster even for a few rows
+SOME = 500_000  # multiplications with so many weights that take longer than the longer call of a packed kernel
+MANY = 4_000_000  # multiplications with fewer that do
+WIDE = 3  # outputs for one input, from which on one row is multiplied faster with the weights of an input side by side
 
 
 @sweep(phase=Phase.KERNEL, safety=Safety.INFERENCE, always=True, relayout=True)
@@ -57,10 +59,15 @@ def _packed(bias: Tensor | None) -> Tensor | None:
 
 @sweep(phase=Phase.KERNEL, safety=Safety.INFERENCE, always=True)
 def pack_linears(editor: Editor) -> None:
-    """Products with a weight matrix read one that was packed beforehand, where that is faster."""
+    """Products with a weight matrix read one that was packed, or transposed for one row, where that is faster."""
     for node in ir.calls(editor.graph):
         given = _linear(node)
-        if given is not None and editor.is_fixed(*given[1:]) and (editor.forced or _pays(*map(ir.value, given[:2]))):
+        if given is None or not editor.is_fixed(*given[1:]):
+            continue
+        x, matrix = map(ir.value, given[:2])
+        if _is_wide(x, matrix):
+            editor.replace(node, [node], lambda given=given: _multiplied_by_rows(*map(editor.value, given)))
+        elif editor.forced or _pays(x, matrix):
             editor.replace(node, [node], lambda given=given: _multiplied(*map(editor.value, given)))
 
 
@@ -79,9 +86,21 @@ def _linear(node: fx.Node) -> tuple[Any, Any, Any] | None:
     return found if fits and can_pack(x) and can_pack(matrix) and 0 not in (*x.shape, *matrix.shape) else None
 
 
+def _is_wide(x: Tensor, matrix: Tensor) -> bool:
+    inputs, outputs = matrix.shape
+    return x.shape[0] == 1 and outputs >= WIDE * inputs and matrix.numel() >= LARGE
+
+
+def _multiplied_by_rows(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor | None:
+    if matrix.is_contiguous():
+        return None
+    rows = matrix.clone(memory_format=torch.contiguous_format)
+    return torch.mm(x, rows) if bias is None else torch.addmm(bias, x, rows)
+
+
 def _pays(x: Tensor, matrix: Tensor) -> bool:
     rows, weights = x.shape[0], matrix.numel()
-    return rows >= ROWS and (weights >= WIDE or rows * weights >= MANY)
+    return rows > 1 and rows * weights >= (SOME if weights >= LARGE else MANY)
 
 
 def _multiplied(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:

@@ -236,12 +236,38 @@ def multi_margin_loss_jvp(self, target, self_t, out, p, margin, weight, reductio
     return _per_loss(slope * self_t, out)
 
 
-@vjp(aten.multi_margin_loss_backward.default, wrt="grad_output", linear_in="grad_output")
+@vjp(aten.multi_margin_loss_backward.default, wrt=("grad_output", "self"), linear_in="grad_output")
 def multi_margin_loss_backward(g, grad_output, self, target, p, margin, weight, reduction):
-    """⟨ḡ, ∂ℓ/∂x⟩."""
+    """⟨ḡ, ∂ℓ/∂x⟩, and ∂²ℓ/∂x² ḡ, which is symmetric."""
     ones = torch.ones_like(grad_output)
     slope = aten.multi_margin_loss_backward(ones, self, target, p, margin, weight, reduction)
-    return _per_loss(g * slope, grad_output)
+    return _per_loss(g * slope, grad_output), _margins_bend(g, grad_output, self, target, p, margin, weight, reduction)
+
+
+@jvp(aten.multi_margin_loss_backward.default)
+def multi_margin_loss_backward_jvp(
+    grad_output, self, target, grad_output_t, self_t, p, margin, weight, reduction
+):  # fmt: skip
+    """ȳ̇ ∂ℓ/∂x + ȳ ∂²ℓ/∂x² ẋ."""
+    straight = aten.multi_margin_loss_backward(grad_output_t, self, target, p, margin, weight, reduction)
+    return straight + _margins_bend(self_t, grad_output, self, target, p, margin, weight, reduction)
+
+
+def _margins_bend(direction, g, self, target, p, margin, weight, reduction):
+    """ȳ ∂²ℓ/∂x² applied to a direction v: 2 w[t] (v[j] − v[t]) / C where a margin is missed, of p = 2."""
+    if p == 1:
+        return torch.zeros_like(self)
+    labels = target.reshape(-1, 1)
+    rows, along = self.reshape(labels.shape[0], -1), direction.reshape(labels.shape[0], -1)
+    missed = margin - rows.gather(1, labels) + rows > 0
+    weights = 1.0 if weight is None else weight[labels]
+    step = torch.where(missed, 2 / rows.shape[1] * weights * (along - along.gather(1, labels)), 0)
+    bent = step.scatter(1, labels, -(step.sum(1, keepdim=True) - step.gather(1, labels)))
+    return _averaged_per_row(bent.reshape(self.shape) * g.reshape(*g.shape, *[1] * (self.dim() - g.dim())), reduction)
+
+
+def _averaged_per_row(value, reduction):
+    return value / (value.shape[0] if value.dim() > 1 else 1) if reduction == MEAN else value
 
 
 @vjp(aten.multilabel_margin_loss_forward.default, wrt="self")
