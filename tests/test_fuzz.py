@@ -54,6 +54,7 @@ FOUND = {
     "a number below zero, a complex exponent": (lambda z: (-2) ** z, leaf(3, dtype=torch.complex128)),
     "complex exponentials of nothing": (lambda x: x.logcumsumexp(0), leaf(0, 4, dtype=torch.complex128)),
     "numbers that nobody reads": (lambda x: [F.dropout(x), F.dropout(x)][1], leaf(9)),
+    "singular values of zero": (lambda x: torch.linalg.matrix_norm(x * torch.eye(3)[:2].sum(0), "nuc"), leaf(3, 3)),
     "the permutation of a factorization": (lambda x: torch.linalg.lu_factor(x)[0], leaf(3, 3)),
 }
 

@@ -27,10 +27,11 @@ from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.options import Options
 from tapeless.pipeline import captured_and_prepared
-from tapeless.runtime import bridge, units
+from tapeless.runtime import units
 from tapeless.runtime.functional import functional_module
-from tapeless.runtime.program import Program, Recent
+from tapeless.runtime.program import Recent
 from tapeless.runtime.signature import Signature
+from tapeless.runtime.stages import runnable_program
 from tapeless.runtime.variant import runnable
 
 SIGNATURES = 64  # graphs kept per function
@@ -129,7 +130,7 @@ class Runner:
 
     def __init__(self, graph: fx.Graph, mutated: tuple[int, ...] = ()) -> None:
         self.graph, self.mutated = graph, mutated
-        self._programs: Recent[Program] = Recent(8)
+        self._programs: Recent[Callable[[list[Any]], list[Any]]] = Recent(8)
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         with torch_internals.without_autocast():  # the graph says which dtypes it wants
@@ -139,7 +140,7 @@ class Runner:
             recording = torch.is_grad_enabled()
             requires_grad = tuple(recording and isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
             if any(requires_grad) or torch_internals.in_forward_mode():
-                return bridge.run(self._program(requires_grad), list(inputs))
+                return self._program(requires_grad)(list(inputs))
             return self._plain(list(inputs))
 
     def layered(self, inputs: Sequence[Any]) -> list[Any] | None:
@@ -166,10 +167,10 @@ class Runner:
         """The graph as calls that leave every operand alone, so that torch's own transforms can go through."""
         return functional_module(self.graph)
 
-    def _program(self, requires_grad: tuple[bool, ...]) -> Program:
+    def _program(self, requires_grad: tuple[bool, ...]) -> Callable[[list[Any]], list[Any]]:
         flags = tuple(ir.is_differentiable_type(ir.value(output)) for output in ir.outputs(self.graph))
         signature = Signature(requires_grad, flags, mutated=self.mutated)
-        return self._programs.find(requires_grad, lambda: Program(self.graph, signature))
+        return self._programs.find(requires_grad, lambda: runnable_program(self.graph, signature, Options()))
 
 
 # -- tracing ---------------------------------------------------------------------------------------------------------

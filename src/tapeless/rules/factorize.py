@@ -198,8 +198,11 @@ def svd(g, full_matrices, out):
     if U.is_complex():  # a phase that U and V share
         inner = inner + torch.diag_embed(1j * diagonal(in_U).imag / S)
     bar = U @ (inner @ Vh)
-    bar = bar + (U_bar - U @ in_U) @ (Vh / S.unsqueeze(-1))
-    return bar + (U / S.unsqueeze(-2)) @ (Vh_bar - in_V.mH @ Vh)
+    if U.shape[-2] > k:  # else its space is everything, and σ may be zero
+        bar = bar + (U_bar - U @ in_U) @ (Vh / S.unsqueeze(-1))
+    if Vh.shape[-1] > k:
+        bar = bar + (U / S.unsqueeze(-2)) @ (Vh_bar - in_V.mH @ Vh)
+    return bar
 
 
 def _skew(A):
@@ -252,6 +255,9 @@ def svd_jvp(A_t, full_matrices, out):
     slope = diagonal(inner)
     phase = 1j * slope.imag / S if slope.is_complex() else torch.zeros_like(S)
     turn_U, turn_V = with_diagonal(turn_U, phase), with_diagonal(turn_V, torch.zeros_like(phase))
-    U_t = U @ turn_U + (A_t @ Vh.mH - U @ inner) / S.unsqueeze(-2)
-    Vh_t = turn_V.mH @ Vh + (U.mH @ A_t - inner @ Vh) / S.unsqueeze(-1)
+    U_t, Vh_t = U @ turn_U, turn_V.mH @ Vh
+    if U.shape[-2] > k:  # else its space is everything, and σ may be zero
+        U_t = U_t + (A_t @ Vh.mH - U @ inner) / S.unsqueeze(-2)
+    if Vh.shape[-1] > k:
+        Vh_t = Vh_t + (U.mH @ A_t - inner @ Vh) / S.unsqueeze(-1)
     return U_t, (slope.real if slope.is_complex() else slope), Vh_t
