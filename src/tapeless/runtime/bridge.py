@@ -8,12 +8,12 @@ gradients flow back into the temporaries, and that is all it takes for derivativ
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx
 from torch.autograd import forward_ad
 
 from tapeless import torch_internals
@@ -217,12 +217,25 @@ def _gradients(ctx: Any, cotangents: tuple[Any, ...]) -> list[Any]:
 
 
 def _apart(outs: list[Any], args: Sequence[Any], program: Program) -> list[Any]:
-    """Results that are no arguments. A kernel may hand back its argument (dropout of nothing), and autograd would then
-    expect as much of the tangents."""
-    given = {id(a) for a in args if isinstance(a, torch.Tensor)}
+    """Results whose tangents can be what they are.
+
+    A kernel may hand back its argument (dropout of nothing), and autograd would expect as much of the tangents. A view
+    of something that is not returned would have to have a tangent that is such a view too.
+    """
+    given, memory = {id(a) for a in args}, {_memory(a) for a in args}
     nodes = ir.outputs(program.whole.parts.forward)
-    computed = [isinstance(node, fx.Node) and node.op != "placeholder" for node in nodes]
-    return [out.clone() if c and id(out) in given else out for out, c in zip(outs, computed, strict=True)]
+    held = Counter(map(_memory, outs[: program.whole.parts.real_outputs]))
+
+    def is_apart(out: Any, node: Any) -> bool:
+        if not ir.is_tensor(node) or node.op == "placeholder":
+            return True
+        return id(out) not in given and not (out._is_view() and held[_memory(out)] == 1 and _memory(out) not in memory)
+
+    return [out if is_apart(out, node) else out.clone() for out, node in zip(outs, nodes, strict=True)]
+
+
+def _memory(value: Any) -> int | None:
+    return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else None
 
 
 @dataclass(frozen=True)
