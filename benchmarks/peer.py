@@ -26,7 +26,37 @@ def missing(workload: str) -> str | None:
     return None if PYTHON.exists() else "no virtualenv for JAX: `make jax` makes one"
 
 
-class Peer:
+class Answering:
+    """A process that is asked by lines and answers each with a line of JSON; its first answer comes unasked."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(command, text=True, cwd=ROOT, env=dict(os.environ) | environment, **pipes)
+        self.first = self._answer()
+
+    def sample(self, times: int) -> dict[str, float]:
+        """Seconds of so many steps, by the wall and by the processor."""
+        return self.ask(str(times))
+
+    def ask(self, question: str) -> dict[str, float]:
+        """The answer to a question."""
+        self._process.stdin.write(question + "\n")  # type: ignore[union-attr]
+        self._process.stdin.flush()  # type: ignore[union-attr]
+        return self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.stdin.close()  # type: ignore[union-attr]
+        self._process.wait(timeout=30)
+
+    def _answer(self) -> dict[str, float]:
+        line = self._process.stdout.readline()  # type: ignore[union-attr]
+        if not line:
+            raise RuntimeError(f"the process ended with code {self._process.wait()}")
+        return json.loads(line)
+
+
+class Peer(Answering):
     """A workload in JAX, with torch's weights and inputs."""
 
     def __init__(self, workload: Workload) -> None:
@@ -35,14 +65,9 @@ class Peer:
         inputs = {f"input_{k}": value.numpy() for k, value in enumerate(workload.inputs)}
         path = Path(self._folder.name, "values.npz")
         np.savez(path, **values, **inputs)
-        command = [str(PYTHON), str(Path(__file__).with_name("jax_peer.py")), workload.name, str(path)]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, text=True, env=dict(os.environ) | ONE_THREAD, **pipes)
-        self.first = self._answer()
-
-    def sample(self, times: int) -> dict[str, float]:
-        """Seconds of so many steps, by the wall and by the processor."""
-        return self._ask(str(times))
+        super().__init__(
+            [str(PYTHON), str(Path(__file__).with_name("jax_peer.py")), workload.name, str(path)], ONE_THREAD
+        )
 
     def step(self) -> None:
         """One step."""
@@ -51,22 +76,10 @@ class Peer:
     def gradients(self) -> dict[str, Tensor | None]:
         """The gradients at the weights that it was given."""
         path = Path(self._folder.name, "gradients.npz")
-        self._ask(f"gradients {path}")
+        self.ask(f"gradients {path}")
         return {name: torch.from_numpy(value) for name, value in np.load(path).items()}
 
     def close(self) -> None:
         """End the process."""
-        self._process.stdin.close()  # type: ignore[union-attr]
-        self._process.wait(timeout=30)
+        super().close()
         self._folder.cleanup()
-
-    def _ask(self, question: str) -> dict[str, float]:
-        self._process.stdin.write(question + "\n")  # type: ignore[union-attr]
-        self._process.stdin.flush()  # type: ignore[union-attr]
-        return self._answer()
-
-    def _answer(self) -> dict[str, float]:
-        line = self._process.stdout.readline()  # type: ignore[union-attr]
-        if not line:
-            raise RuntimeError(f"JAX ended with code {self._process.wait()}")
-        return json.loads(line)

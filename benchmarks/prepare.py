@@ -3,7 +3,8 @@
     python -m benchmarks.prepare
 
 Node counts and saved bytes with and without them, batch norm folded for inference and with frozen statistics, the
-share of compile time, and what fusing parallel linear maps does. Each pair is measured in one process, taking turns.
+share of compile time, and what packing weights and fusing parallel linear maps do. Programs that are compared run in
+one process, taking turns.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import transformers
 
 import tapeless
 from benchmarks import workloads
-from benchmarks.tables import RESULTS, Table, number, origin, write_markdown
+from benchmarks.tables import RESULTS, Table, number, origin, update_markdown
 from tapeless.ir import graph as ir
 from tapeless.options import Options
 from tapeless.pipeline import preparation, trace
@@ -38,16 +39,15 @@ def main() -> None:
         "nodes": nodes,
         "folding": lambda: folding(settings.rounds),
         "frozen": frozen,
+        "serving": lambda: serving(settings.rounds),
         "fusing": lambda: fusing(settings.rounds),
         "share": share,
     }
     wanted = settings.only.split(",") if settings.only else list(makers)
-    tables = []
     for name in wanted:
-        tables.append(makers[name]())
-        tables[-1].show()
-    if not settings.only:
-        write_markdown(RESULTS / "prepare.md", "Passes before differentiation", origin(), tables)
+        table = makers[name]()
+        table.show()
+        update_markdown(RESULTS / "prepare.md", "Passes before differentiation", origin(), table)
 
 
 def nodes() -> Table:
@@ -74,17 +74,18 @@ def _explained(made: workloads.Workload, option: str) -> tapeless.Report:
     return tapeless.explain(loss, *made.inputs, options={"prepare": option})
 
 
-IMAGES = ((1, 64), (8, 64), (1, 224), (4, 224), (8, 224), (16, 112))
+IMAGES = ((1, 64), (8, 64), (1, 224), (4, 224), (8, 224))
 INFERENCE = {
-    "neither": "-fold_batch_norm, -convolve_channels_last",
-    "channels last": "-fold_batch_norm",
-    "folded": "-convolve_channels_last",
+    "neither": "-fold_batch_norm, -pack_convolutions, -convolve_channels_last",
+    "channels last": "-fold_batch_norm, -pack_convolutions",
+    "folded": "-pack_convolutions, -convolve_channels_last",
+    "packed": "-fold_batch_norm",
     "both": "",
 }
 
 
 def folding(rounds: int) -> Table:
-    """ResNet-50 without gradients: batch norms folded into convolutions, images with their channels last."""
+    """ResNet-50 without gradients: batch norms folded into convolutions, weights packed for their kernels."""
     rows = []
     for batch, size in IMAGES:
         model, x = _resnet50().eval(), torch.randn(batch, 3, size, size)
@@ -99,13 +100,16 @@ def folding(rounds: int) -> Table:
 
 
 def _inference(model: torch.nn.Module, option: str) -> Callable[..., Any]:
-    compiled = torch.compile(_first_of(model), backend="tapeless", options={"prepare": option})
+    compiled = torch.compile(_first_of(model), backend="tapeless", options={"prepare": option, **PYTHON})
 
     def call(x: torch.Tensor) -> Any:
         with torch.no_grad():
             return compiled(x)
 
     return call
+
+
+PYTHON = {"backend": "python", "cache": False}
 
 
 def _first_of(model: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -142,14 +146,18 @@ def fusing(rounds: int) -> Table:
         steps = {label: _step(name, option) for label, option in (("off", ""), ("on", FUSE))}
         seconds = _turns(steps, rounds)
         rows.append([name, *(number(statistics.median(s) * 1000, 1) for s in seconds.values()), _ratio(seconds)])
-    return Table("Parallel linear maps fused", ["workload", "apart, ms", "fused, ms", "apart / fused"], rows)
+    return Table(
+        "Training, parallel linear maps fused wherever that is right (not the default)",
+        ["workload", "apart, ms", "fused, ms", "apart / fused"],
+        rows,
+    )
 
 
 def _step(name: str, option: str) -> Callable[[], Any]:
     made = workloads.build(name)
     torch._dynamo.reset()
     compiled = torch.compile(
-        lambda *inputs: made.loss(made.model, *inputs), backend="tapeless", options={"prepare": option}
+        lambda *inputs: made.loss(made.model, *inputs), backend="tapeless", options={"prepare": option, **PYTHON}
     )
 
     def step() -> None:
@@ -157,6 +165,65 @@ def _step(name: str, option: str) -> Callable[[], Any]:
         compiled(*made.inputs).backward()
 
     return step
+
+
+SERVED = ("bert_small", "llama_tiny", "llama_lora", "gpt2_small", "vit_small")
+TOKENS = ((1, 1), (1, 8), None)  # None: the whole batch
+SERVING = {
+    "neither": "-fuse_parallel_linears, -pack_linears, -pack_convolutions",
+    "packed": "-fuse_parallel_linears",
+    "both": "",
+}
+
+
+def serving(rounds: int) -> Table:
+    """Inference: weights packed, and query, key and value (gate and up) fused into one product.
+
+    GPT-2 has them in one weight already: there the two programs are the same, and the ratio says what is noise.
+    """
+    rows = []
+    for name in SERVED:
+        for tokens in TOKENS if name != "vit_small" else (None,):
+            calls = _forwards(name, tokens)
+            seconds = _turns(calls, 3 * rounds)
+            cells = [number(statistics.median(s) * 1000, 2) for s in seconds.values()]
+            ratios = [_ratio({"before": seconds[a], "after": seconds["both"]}) for a in ("packed", "neither", "eager")]
+            rows.append([f"{name}, {'whole batch' if tokens is None else '{} × {}'.format(*tokens)}", *cells, *ratios])
+    columns = [*(f"{label}, ms" for label in (*SERVING, "eager"))]
+    return Table(
+        "Inference, weights packed and parallel linear maps fused",
+        ["workload", *columns, "packed / both (fusing)", "neither / both", "eager / both"],
+        rows,
+    )
+
+
+def _forwards(name: str, tokens: tuple[int, int] | None) -> dict[str, Callable[[], Any]]:
+    """The model's logits, several times over so that a turn takes 20 ms at least."""
+    made = workloads.build(name)
+    network, given = made.model.model.eval(), made.inputs[0]
+    given = given if tokens is None else given[: tokens[0], : tokens[1]].contiguous()
+    torch._dynamo.reset()
+
+    def logits(x: torch.Tensor) -> torch.Tensor:
+        return network(**{made.model.names[0]: x}).logits
+
+    calls = {
+        label: torch.compile(_renamed(logits), backend="tapeless", options={"prepare": option, **PYTHON})
+        for label, option in SERVING.items()
+    }
+    times = 1 if tokens is None else 10
+    return {label: partial(_repeated, call, given, times) for label, call in {**calls, "eager": logits}.items()}
+
+
+def _renamed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of its own: compiled programs belong to functions."""
+    return lambda x: function(x)
+
+
+@torch.no_grad()
+def _repeated(call: Callable[..., Any], x: torch.Tensor, times: int) -> None:
+    for _ in range(times):
+        call(x)
 
 
 def share() -> Table:
@@ -183,12 +250,15 @@ def share() -> Table:
 
 
 def _turns(steps: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Processor seconds of each, a round at a time, after two calls to warm up."""
+    """Processor seconds of each, a round at a time, after two calls to warm up.
+
+    Every other round goes backwards: who comes after whom is worth a few percent of a short program.
+    """
     for step in (*steps.values(), *steps.values()):
         step()
     found: dict[str, list[float]] = {label: [] for label in steps}
-    for _ in range(rounds):
-        for label, step in steps.items():
+    for turn in range(rounds):
+        for label, step in list(steps.items())[:: 1 if turn % 2 else -1]:
             begin = time.process_time()
             step()
             found[label].append(time.process_time() - begin)

@@ -72,6 +72,15 @@ def write_markdown(path: Path, heading: str, about: dict[str, str], tables: Sequ
     path.write_text("\n".join([f"# {heading}\n", f"{facts}\n", *(table.markdown() for table in tables)]))
 
 
+def update_markdown(path: Path, heading: str, about: dict[str, str], table: Table) -> None:
+    """Write one table of a results page, with its origin; what was measured before stays."""
+    old = path.read_text().split("\n## ")[1:] if path.exists() else []
+    sections = {section.partition("\n")[0]: f"## {section.strip()}\n" for section in old}
+    facts = "; ".join(f"{key}: {value}" for key, value in about.items())
+    sections[table.title] = f"{table.markdown()}\n{facts}\n"
+    path.write_text("\n".join([f"# {heading}\n", *sections.values()]))
+
+
 def _module() -> str:
     spec = sys.modules["__main__"].__spec__
     return spec.name if spec else Path(sys.argv[0]).stem

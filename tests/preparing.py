@@ -3,11 +3,17 @@
 import warnings
 
 import torch
+from hypothesis import HealthCheck, Phase, settings
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 from tapeless import prepare
 from tapeless.prepare import check
+
+FEW = settings(
+    max_examples=8, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
 
 
 def aten_graph(function, inputs):

@@ -3,10 +3,13 @@
 from collections import Counter
 
 import pytest
+import torch
 
 from benchmarks import page, peer
+from benchmarks.against import hidden_temporaries
 from benchmarks.floor import Floor, WholeFloor
 from benchmarks.measure import settled
+from benchmarks.memory import step_memory
 from benchmarks.promises import AUTO, Promise, step_ratio
 from benchmarks.summary import means, tables_of
 from benchmarks.variants import Training, Variant, WholeTraining
@@ -120,3 +123,20 @@ def test_tables_take_what_failed_and_what_was_skipped():
     failures = tables_of(results)[-1]
 
     assert [["one", "eager", "broken"], ["one", AUTO, "skipped: not there"]] == failures.rows
+
+
+@pytest.mark.parametrize("name", ("mlp_small", "gru_cell_loop", "tfm_plain"))
+def test_the_possibility_of_further_orders_saves_nothing(name):
+    """The same gradients, from the same bytes, as programs give that could not be differentiated again."""
+    training = Training(build(name), Variant.parse("tapeless:backend=python"))
+    training.step()
+    expected, saved = training.gradients(), step_memory(training)["saved"]
+    with hidden_temporaries():
+        loss = training.step()
+        once = step_memory(training)["saved"]
+        training.step()
+
+    assert "FirstOrder" in type(loss.grad_fn).__name__
+    assert once == saved
+    for parameter, gradient in training.gradients().items():
+        assert torch.equal(gradient, expected[parameter])

@@ -55,6 +55,11 @@ FOUND = {
     "complex exponentials of nothing": (lambda x: x.logcumsumexp(0), leaf(0, 4, dtype=torch.complex128)),
     "a view of what is saved": (lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(3))[0], leaf(3, 4)),
     "numbers that nobody reads": (lambda x: [F.dropout(x), F.dropout(x)][1], leaf(9)),
+    "singular values of zero": (lambda x: torch.linalg.matrix_norm(x * torch.eye(3)[:2].sum(0), "nuc"), leaf(3, 3)),
+    "a row of a matrix with columns side by side": (
+        lambda x: torch.linalg.cholesky(x @ x.mT + 2 * torch.eye(3))[0],
+        leaf(3, 4),
+    ),
     "the permutation of a factorization": (lambda x: torch.linalg.lu_factor(x)[0], leaf(3, 3)),
 }
 

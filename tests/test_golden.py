@@ -120,10 +120,15 @@ class PassGolden:
 
     def prepare(self, function):
         given = self.namespace["inputs"]
+        if any(isinstance(t, torch.nn.Parameter) for t in given):  # weights that are kept: no derivative is asked
+            with torch.no_grad():
+                return self.outcome(trace(function, tuple(given), {}))
         chosen = [t.requires_grad for t in given] if any(t.requires_grad for t in given) else [True] * len(given)
         inputs = [t.detach().clone().requires_grad_(c) for t, c in zip(given, chosen, strict=True)]
-        options = Options(prepare=f"off, {self.option}", check=True)
-        graph, report = preparation(trace(function, tuple(inputs), {}), options)
+        return self.outcome(trace(function, tuple(inputs), {}))
+
+    def outcome(self, captured):
+        graph, report = preparation(captured, Options(prepare=f"off, {self.option}", check=True))
         return graph, report.applied[self.option.removesuffix("!")]
 
     def printed(self):

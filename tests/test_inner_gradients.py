@@ -317,6 +317,21 @@ def test_autograd_grad_is_part_of_the_graph():
     assert not torch._dynamo.config.trace_autograd_ops
 
 
+def test_ahead_of_time_as_well():
+    """`differentiate`, `explain` and the transforms trace a gradient in the program like `compile` does."""
+
+    def f(x, w):
+        return gradient((x @ w).tanh().exp(), x).square().sum()
+
+    x, w = normal(4, 3).requires_grad_(), normal(3, 2).requires_grad_()
+    expected = list(torch.autograd.grad(f(x, w), (x, w)))
+
+    assert 2 == len(tapeless.differentiate(f, x, w).gradient_inputs)
+    assert_values(expected, list(tapeless.grad(f, argnums=(0, 1))(x, w)))
+    assert "autograd.grad" in str(tapeless.explain(f, x, w))
+    assert not torch._dynamo.config.trace_autograd_ops
+
+
 def test_backward_inside_the_compiled_function():
     def step(model, x):
         model(x).square().mean().backward()

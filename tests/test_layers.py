@@ -8,19 +8,19 @@ from torch.utils._pytree import tree_leaves
 
 import tapeless
 from comparing import assert_values, seeded
-from tapeless import layers
+from tapeless.runtime import units
 
 
 @pytest.fixture
 def calls(monkeypatch):
     """The graphs that ran for a layer of transforms."""
-    seen, apply = [], layers.apply
+    seen, apply = [], units.apply
 
     def counting(unit, args):
         seen.append(unit)
         return apply(unit, args)
 
-    monkeypatch.setattr(layers, "apply", counting)
+    monkeypatch.setattr(units, "apply", counting)
     return seen
 
 

@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import tapeless
 from comparing import case, constant, table
 from comparing import check as check_case
+from prepare_inference_programs import INFERENCE
 from prepare_programs import PROGRAMS
-from preparing import assert_as_eager, aten_graph, prepared
+from preparing import FEW, assert_as_eager, aten_graph, prepared
 from tapeless import prepare
 from tapeless.errors import BadOption
 from tapeless.ir import graph as ir
@@ -22,13 +23,6 @@ from tapeless.pipeline import preparation, trace
 from tapeless.prepare import check
 
 EVERY = ", ".join(f"{rule.name}!" for rule in prepare.PREPARE)
-FEW = settings(
-    max_examples=8, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
-TRACED = (
-    "fold_batch_norm", "fold_batch_norm_of_linear", "convolve_channels_last", "gumbel_max", "quantize_before_view"
-)  # tables of their own  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +63,7 @@ def test_all_passes_together(data):
 
 
 def test_every_pass_has_random_programs():
-    assert sorted(rule.name for rule in prepare.PREPARE) == sorted([*PROGRAMS, *TRACED])
+    assert {rule.name for rule in prepare.PREPARE} == {*PROGRAMS, *INFERENCE}
 
 
 # -- what PyTorch's own passes got wrong -------------------------------------------------------------------------------

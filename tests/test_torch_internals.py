@@ -3,6 +3,7 @@
 A failure here after an upgrade of torch says which door moved; the others may fail for that reason alone.
 """
 
+import functools
 import pickle
 import warnings
 from pathlib import Path
@@ -469,6 +470,29 @@ def test_skip_in_dynamo_keeps_it_out_of_our_files():
     assert not trace_rules.check(captured)
 
 
+def test_set_tracer_keeps_dynamo_out_of_what_is_called():
+    seen = []
+
+    def backend(module, inputs):
+        seen.append(module)
+        return module.forward
+
+    def inner(x):
+        return x.sin()
+
+    @torch.compiler.disable(recursive=False)
+    def unseen(x):
+        before = torch_internals.set_tracer(None)
+        try:
+            return inner(x)
+        finally:
+            torch_internals.set_tracer(before)
+
+    torch.compile(lambda x: unseen(x) + 1, backend=backend)(torch.ones(2))
+
+    assert ["add"] == [n.target.__name__ for m in seen for n in m.graph.nodes if n.op == "call_function"]
+
+
 # -- running -------------------------------------------------------------------------------------------------------
 
 
@@ -537,6 +561,22 @@ def test_layers():
     torch.testing.assert_close(torch.func.grad(lambda x: torch.func.vmap(look)(x).sum())(x), 3 * x)
     assert seen == [(False, True), (False, True), (True, False), (True, False)]
     assert torch_internals.innermost_layer() is None and not torch_internals.is_wrapped(x)
+
+
+def test_requires_grad_anywhere():
+    seen = []
+
+    def look(x, y):
+        seen.append([torch_internals.requires_grad_anywhere(each) for each in (x, y, torch.ones(3))])
+        return x.sum() + y.sum()
+
+    recorded, plain = torch.ones(3, requires_grad=True), torch.ones(3)
+    look(recorded, plain)
+    torch.func.grad(look)(plain, plain)
+    torch.func.grad(look)(plain, recorded)
+    torch.func.grad(lambda y: torch.func.grad(look)(plain, y).sum())(plain)
+
+    assert [[True, False, False]] * 2 + [[True, True, False]] * 2 == seen
 
 
 def test_in_functorch_and_outside_functorch():
@@ -749,6 +789,24 @@ def test_compile_with_inductor(static):
     torch.testing.assert_close(list(run([real])), [real.sin().t(), None])
 
 
+def test_the_best_instructions_are_those_that_inductor_picks(monkeypatch):
+    """`try_instructions`, which tries fewer of them; settings that ask for others are obeyed."""
+    from torch._inductor import config as inductor_config
+    from torch._inductor import cpu_vec_isa
+
+    from tapeless.torch_internals import inductor
+
+    torch_internals.try_instructions()
+    every = cpu_vec_isa.valid_vec_isa_list()
+
+    assert inductor._best_instruction_set() == every[:1]
+    with inductor._best_instructions():
+        assert cpu_vec_isa.valid_vec_isa_list() == every[:1]
+    assert cpu_vec_isa.valid_vec_isa_list() == every
+    with inductor_config.patch({"cpp.simdlen": 256}), inductor._best_instructions():
+        assert cpu_vec_isa.valid_vec_isa_list() == every
+
+
 def test_what_inductor_compiled_travels_between_processes():
     """`decompose_for_inductor`, `min_cut`, `compile_decomposed`, `Artifact`: two parts, cut and loaded."""
 
@@ -770,6 +828,46 @@ def test_what_inductor_compiled_travels_between_processes():
     (gradient,) = runs[1]([{**dict(zip(kept, saved)), "tangents_1": real[2]}[name] for name in names])
 
     torch.testing.assert_close(joint(*real), [y, gradient])
+
+
+def _scattered(dim, into, index, values):
+    return [into.scatter_add(dim, index, values)]
+
+
+@pytest.mark.parametrize(("rows", "fused"), [(1, True), (2, False)], ids=["one per row", "several per row"])
+def test_scatter_add_for_inductor(rows, fused):
+    """`decompose_for_inductor` has one element per row added elementwise."""
+    mode, _ = torch_internals.symbolic_sizes({})
+    into, index, values = torch.randn(4, 6), torch.randint(0, 6, (4, rows)), torch.randn(4, rows)
+    for dim in (1, -1):
+        fakes = [mode.from_tensor(t, static_shapes=True) for t in (into, index, values)]
+        module = torch_internals.decompose_for_inductor(functools.partial(_scattered, dim), fakes)
+
+        assert fused == (not module.graph.find_nodes(op="call_function", target=aten.scatter_add.default))
+        torch.testing.assert_close(module(into, index, values)[0], into.scatter_add(dim, index, values))
+
+
+def test_strides_of_what_inductor_compiled():
+    """`strides_given` tells how results are laid out, `take_strides` compiles for it."""
+    mode, _ = torch_internals.symbolic_sizes({})
+    real = [torch.randn(2, 8, 5, 5), torch.randn(8, 8, 3, 3)]
+    convolve = torch_internals.decompose_for_inductor(
+        lambda x, w: [torch.conv2d(x, w).relu(), 2], [mode.from_tensor(t, static_shapes=True) for t in real]
+    )
+    compiled = torch_internals.compile_decomposed(convolve, False, visible=0)
+    strides = torch_internals.strides_given(compiled)
+    result = torch_internals.Artifact.of(compiled).load()(list(real))[0]
+
+    assert [result.stride(), None] == strides
+
+    like = mode.from_tensor(torch.randn(2, 8, 3, 3), static_shapes=True)
+    twice = torch_internals.decompose_for_inductor(lambda y: [2 * y], [like])
+    (taken,) = twice.graph.find_nodes(op="placeholder")
+    torch_internals.take_strides(twice, {taken.name: (72, 1, 24, 8)})
+    double = torch_internals.Artifact.of(torch_internals.compile_decomposed(twice, True, visible=0)).load()
+    last = torch.randn(2, 3, 3, 8).permute(0, 3, 1, 2)
+
+    torch.testing.assert_close(double([last])[0], 2 * last)
 
 
 def test_symbolic_sizes_and_what_was_assumed_of_them():
@@ -803,3 +901,104 @@ def test_every_number_drawn():
     torch.compile(lambda x: (torch.rand_like(x), x + 1)[1], backend=keep)(torch.ones(3))
 
     assert [[aten.rand_like.default, aten.add.Tensor]] == drawn
+
+
+# -- weights at inference ------------------------------------------------------------------------------------------
+
+
+WRITERS = {
+    "in place": lambda w: w.detach().mul_(2),
+    "through .data": lambda w: w.data[1:, :1].zero_(),
+    "out=": lambda w: torch.add(w.data, 1, out=w.data),
+    "foreach": lambda w: torch._foreach_add_([w.data], 1.0),
+    "fused optimizer": lambda w: torch._fused_sgd_(
+        [w.data], [torch.ones_like(w)], [], weight_decay=0.0, momentum=0.0, lr=0.1, dampening=0.0, nesterov=False,
+        maximize=False, is_first_step=True,
+    ),
+    "NumPy": lambda w: w.detach().numpy(),
+    "a pointer": lambda w: w.data_ptr(),
+    "storage": lambda w: w.untyped_storage().fill_(0),
+}  # fmt: skip
+READERS = {
+    "product": lambda w: torch.randn(2, 4) @ w,
+    "sum": lambda w: w.sum().item(),
+    "cat": lambda w: torch.cat([w, w]),
+    "clone": lambda w: w.clone(),
+    "gradient": lambda w: torch.nn.functional.linear(torch.randn(2, 4), w).sum().backward(),
+    "print": str,
+}
+
+
+@pytest.mark.parametrize("name", [*WRITERS, *READERS])
+def test_watch_sees_writes_and_not_reads(name):
+    w = torch.nn.Parameter(torch.randn(4, 4))
+    watch, address = torch_internals.Watch.over([w]), torch._C._data_address(w)
+    held = watch.holds([w])
+    {**WRITERS, **READERS}[name](w)
+
+    assert held
+    assert (name in READERS) == watch.holds([w])
+    assert address == torch._C._data_address(w)  # nothing was copied
+
+
+def test_watch_is_not_fooled_by_a_younger_mark():
+    w = torch.nn.Parameter(torch.randn(4, 4))
+    watch = torch_internals.Watch.over([w])
+    w.data.mul_(2)
+    younger = torch_internals.Watch.over([w])
+
+    assert not watch.holds([w])
+    assert younger.holds([w]) and younger.renewed().holds([w])
+    assert not younger.holds([torch.nn.Parameter(w.detach().clone())])
+
+
+def test_watch_refuses_memory_that_others_hold():
+    w = torch.nn.Parameter(torch.randn(4, 4))
+    array = w.detach().numpy()
+
+    assert torch_internals.Watch.over([w]) is None
+    assert torch_internals.Watch.over([torch.from_numpy(array.copy())]) is None
+    assert torch_internals.Watch.over([torch.randn(3).share_memory_()]) is None
+    del array
+    assert torch_internals.Watch.over([w]) is not None
+
+
+@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_packed_convolution(window, order):
+    x, w, b = torch.randn(2, 6, 7, 5).contiguous(memory_format=order), torch.randn(4, 3, window, window), torch.randn(4)
+    settings = [2, 2], [1, 1], [1, 1], 2
+    packed = torch_internals.packed.pack_filters(w, *settings, list(x.shape))
+    actual = torch_internals.packed.convolve_packed(x, packed, torch_internals.packed.pack_bias(b), *settings)
+    fake = torch.ops.tapeless.convolve_packed(x.to("meta"), w.to("meta"), b.to("meta"), *settings)
+
+    torch.testing.assert_close(actual, torch.nn.functional.conv2d(x, w, b, *settings), rtol=1e-4, atol=1e-5)
+    assert fake.stride() == actual.stride()  # its channels are last in any case
+
+
+def test_packed_product():
+    x, w = torch.randn(5, 6)[:, ::2], torch.randn(4, 3)
+    actual = torch_internals.packed.multiply_packed(x, torch_internals.packed.pack_matrix(w, 5), None)
+
+    torch.testing.assert_close(actual, x @ w.t(), rtol=1e-4, atol=1e-5)
+    assert torch_internals.can_pack(x)
+    assert not torch_internals.can_pack(x.double())
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not torch_internals.can_pack(x)
+
+
+def test_is_static():
+    """Parameters, buffers and other tensors of modules; not the arguments of a call."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.plain = torch.nn.Parameter(torch.ones(2)), torch.ones(2)
+            self.register_buffer("buffer", torch.ones(2))
+
+        def forward(self, x):
+            return x * self.weight + self.buffer + self.plain
+
+    traced = torch_internals.trace_function(Layer(), (torch.ones(2),), {})
+
+    assert [False, True, True, True] == sorted(map(torch_internals.is_static, traced.inputs))

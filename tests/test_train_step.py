@@ -93,6 +93,22 @@ def test_equal_to_eager_step_by_step(make, backend):
     assert all(p.grad is None for p in ours[0].parameters())
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("backend", ["python", "auto", "inductor"])
+def test_updated_piece_by_piece(backend, accumulate, monkeypatch):
+    """Large models: every few gradients are updated in a call of their own."""
+    monkeypatch.setattr(tapeless.training.program, "CHUNK", 40)
+    eager, ours = pair(OPTIMIZERS["adamw"])
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1], accumulate=accumulate, backend=backend)
+    for k, (x, y) in enumerate(batches(4)):
+        cross_entropy(eager[0], x, y).backward()
+        step(x, y)
+        if k % accumulate == accumulate - 1:
+            eager[1].step()
+            eager[1].zero_grad()
+        assert_equal_states(eager, ours)
+
+
 def test_schedules_groups_and_frozen_parameters():
     def make(model):
         groups = [{"params": model.trunk.parameters(), "lr": 1e-2}, {"params": model.used.parameters()}]

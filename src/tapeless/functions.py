@@ -22,15 +22,17 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_on
 from tapeless import torch_internals
 from tapeless.backends.python import compile_graph
 from tapeless.capture.program import Captured
-from tapeless.errors import Unsupported
+from tapeless.errors import TapelessError, Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.options import Options
 from tapeless.pipeline import captured_and_prepared
-from tapeless.runtime import bridge
-from tapeless.runtime.program import Program, Recent
+from tapeless.runtime import units
+from tapeless.runtime.functional import functional_module
+from tapeless.runtime.program import Recent
 from tapeless.runtime.signature import Signature
-from tapeless.runtime.variant import functional_module, runnable
+from tapeless.runtime.stages import runnable_program
+from tapeless.runtime.variant import runnable
 
 SIGNATURES = 64  # graphs kept per function
 FUNCTIONS = 256  # functions remembered
@@ -128,17 +130,33 @@ class Runner:
 
     def __init__(self, graph: fx.Graph, mutated: tuple[int, ...] = ()) -> None:
         self.graph, self.mutated = graph, mutated
-        self._programs: Recent[Program] = Recent(8)
+        self._programs: Recent[Callable[[list[Any]], list[Any]]] = Recent(8)
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         with torch_internals.without_autocast():  # the graph says which dtypes it wants
-            if torch.is_grad_enabled() and not torch_internals.in_functorch():
-                requires_grad = tuple(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
-                if any(requires_grad):
-                    return bridge.run(self._program(requires_grad), list(inputs))
-            if torch_internals.in_functorch() or torch_internals.in_forward_mode():
-                return list(self.functional(*inputs))
+            if torch_internals.in_functorch():
+                outs = self.layered(inputs)
+                return list(self.functional(*inputs)) if outs is None else outs
+            recording = torch.is_grad_enabled()
+            requires_grad = tuple(recording and isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
+            if any(requires_grad) or torch_internals.in_forward_mode():
+                return self._program(requires_grad)(list(inputs))
             return self._plain(list(inputs))
+
+    def layered(self, inputs: Sequence[Any]) -> list[Any] | None:
+        """What it answers to transforms of torch's own by further graphs; None if only torch itself can."""
+        if self._unit is None:
+            return None
+        unit, constants = self._unit
+        try:
+            return units.apply(unit, [*inputs, *constants])
+        except TapelessError:  # an operator without a rule
+            return None
+
+    @cached_property
+    def _unit(self) -> tuple[units.Unit, list[Any]] | None:
+        with torch_internals.outside_functorch():
+            return units.lifted(self.graph)
 
     @cached_property
     def _plain(self) -> Callable[[list[Any]], list[Any]]:
@@ -149,10 +167,10 @@ class Runner:
         """The graph as calls that leave every operand alone, so that torch's own transforms can go through."""
         return functional_module(self.graph)
 
-    def _program(self, requires_grad: tuple[bool, ...]) -> Program:
+    def _program(self, requires_grad: tuple[bool, ...]) -> Callable[[list[Any]], list[Any]]:
         flags = tuple(ir.is_differentiable_type(ir.value(output)) for output in ir.outputs(self.graph))
         signature = Signature(requires_grad, flags, mutated=self.mutated)
-        return self._programs.find(requires_grad, lambda: Program(self.graph, signature))
+        return self._programs.find(requires_grad, lambda: runnable_program(self.graph, signature, Options()))
 
 
 # -- tracing ---------------------------------------------------------------------------------------------------------
@@ -205,7 +223,7 @@ def trace(function: Callable[..., Any], args: Any) -> tuple[Traced, list[torch.T
     leaves, spec = tree_flatten(args)
     examples = [example(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     with torch.enable_grad(), torch_internals.outside_functorch():
-        out = _caller_of(function)(function, *tree_unflatten(examples, spec))
+        out = _called(function, examples, spec)
     results, out_spec = tree_flatten(out)
     found = next((r for r in results if isinstance(r, Result)), None)
     if found is None:
@@ -216,6 +234,26 @@ def trace(function: Callable[..., Any], args: Any) -> tuple[Traced, list[torch.T
         key, lambda: _named(_traced(found, examples, spec, results, out_spec, lived), function)
     )
     return traced, lived
+
+
+def _called(function: Callable[..., Any], examples: Sequence[Any], spec: Any) -> Any:
+    """What Dynamo's code returns. It takes `x.T` off an argument by itself: then every result is asked of the graph."""
+    out = _caller_of(function)(function, *tree_unflatten(examples, spec))
+    returned = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+    if not any(_is_part(tensor, examples) for tensor in returned):
+        return out
+
+    def viewing(*args: Any, **kwargs: Any) -> Any:
+        return tree_map_only(torch.Tensor, lambda tensor: tensor.view_as(tensor), function(*args, **kwargs))
+
+    return _caller_of(viewing)(viewing, *tree_unflatten(examples, spec))
+
+
+def _is_part(tensor: torch.Tensor, examples: Sequence[Any]) -> bool:
+    """Is it a view of an argument, and not an argument itself?"""
+    given = [example for example in examples if isinstance(example, torch.Tensor)]
+    memory = {example.untyped_storage().data_ptr() for example in given}
+    return tensor.untyped_storage().data_ptr() in memory and not any(tensor is example for example in given)
 
 
 def example(leaf: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from tapeless.errors import BadOption
 from tapeless.ir import graph as ir
 from tapeless.ir import text
 from tapeless.ir.custom import inline_custom
+from tapeless.ir.sums import gather_sums
 from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
 from tapeless.runtime.variant import runnable
@@ -43,7 +44,7 @@ class Gradient:
         missing = [k for k, output in enumerate(split.cotangent_outputs) if output in undefined]
         specialized = specialize(trimmed.backward, len(split.cotangent_outputs), missing)
         saved = savings(split.backward, specialized, [ir.inputs(split.backward)[k] for k in missing], split.temporaries)
-        backward = Code(inline_custom(specialized), "backward", saved.details() if missing else "")
+        backward = Code(gather_sums(inline_custom(specialized)), "backward", saved.details() if missing else "")
         return cls(trimmed, Code(runnable(trimmed.forward), "forward"), backward, saved)
 
     @property

@@ -29,6 +29,8 @@ class Options:
         peak in bytes, one up to 1 as a fraction of the peak of "fast".
     check: run the program before and after each of these passes and compare outputs and gradients. True raises if they
         differ; "warn" undoes the pass, switches it off and warns.
+    keep: whether what is made of a module's weights alone is kept from call to call where no derivative is asked, and
+        made again when somebody has written to a weight. False makes it at every call.
     cache: where compiled programs are kept for the next process: True (default), `$TAPELESS_CACHE_DIR` or a directory
         for caches of the user's; a directory; or False, nowhere.
     """
@@ -39,6 +41,7 @@ class Options:
     prepare: str = ""
     memory: str | int | float = "fast"
     check: bool | str = False
+    keep: bool = True
     cache: bool | str = True
 
     def __post_init__(self) -> None:
@@ -54,6 +57,8 @@ class Options:
             raise BadOption(f'memory must be "fast", "small", a fraction up to 1 or bytes, got {self.memory!r}')
         if self.check not in (True, False, "warn"):
             raise BadOption(f'check must be True, False or "warn", got {self.check!r}')
+        if not isinstance(self.keep, bool):
+            raise BadOption(f"keep must be True or False, got {self.keep!r}")
         if not isinstance(self.cache, (bool, str)) or self.cache == "":
             raise BadOption(f"cache must be True, False or the name of a directory, got {self.cache!r}")
 
@@ -66,6 +71,11 @@ class Options:
     def first_backend(self) -> str:
         """What a program with a backward runs on before anything is compiled in the background."""
         return "python" if self.backend == "auto" else self.backend
+
+    @property
+    def passes(self) -> str:
+        """The passes to run, as in `prepare`. Inductor knows nothing of packed weights."""
+        return f"-pack_convolutions, -pack_linears, {self.prepare}" if self.backend == "inductor" else self.prepare
 
     @property
     def lone_backend(self) -> str:

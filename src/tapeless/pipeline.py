@@ -21,9 +21,11 @@ from tapeless.gradient import Gradient
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_nodes
 from tapeless.ir.custom import inlined
+from tapeless.ir.kernels import written_out
 from tapeless.options import Options
 from tapeless.prepare.report import Preparation
 from tapeless.runtime.derivatives import differentiate_graph
+from tapeless.runtime.kept import Kept
 from tapeless.runtime.signature import Signature
 from tapeless.runtime.stages import runnable_program
 
@@ -59,8 +61,9 @@ def captured_and_prepared(module: fx.GraphModule, inputs: Sequence[Any], options
 
 def _place(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Place | None:
     """Where the captured and prepared graph is kept; nowhere if passes of the user's, or checks, are to run."""
-    settings = None if options.check else prepare.REGISTRY.settings(options.prepare)
-    return None if settings is None else place_of(module, inputs, settings, options.cache)
+    settings = None if options.check else prepare.REGISTRY.settings(options.passes)
+    weights = [isinstance(x, torch.Tensor) and torch_internals.is_static(x) for x in inputs] if options.keep else []
+    return None if settings is None else place_of(module, inputs, f"{settings} {weights}", options.cache)
 
 
 def prepared(captured: Captured, options: Options) -> Captured:
@@ -72,7 +75,21 @@ def preparation(captured: Captured, options: Options) -> tuple[fx.Graph, Prepara
     """The prepared graph, and what was done to it."""
     examples = [captured.example(node) for node in ir.inputs(captured.graph)]
     wrt = [wanted and captured.needs_gradient for wanted in captured.wrt]  # weights require one under `no_grad` too
-    return prepare.run(captured.graph, wrt, prepare.REGISTRY, options.prepare, options.check, examples)
+    fixed = weights(captured, options)
+    return prepare.run(captured.graph, wrt, prepare.REGISTRY, options.passes, options.check, examples, fixed)
+
+
+def weights(captured: Captured, options: Options) -> list[bool]:
+    """Per graph input: does it stay the same from call to call, so that what is made of it alone may be kept?"""
+    if captured.needs_gradient or not options.keep:
+        return []
+    written = set(captured.convention.mutated_inputs())
+    indices = map(captured.convention.argument_of, ir.inputs(captured.graph))
+    examples = map(captured.example, ir.inputs(captured.graph))
+    return [
+        example is not None and index not in written and torch_internals.is_static(example) and example.is_cpu
+        for index, example in zip(indices, examples, strict=True)
+    ]
 
 
 def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
@@ -83,11 +100,11 @@ def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]]
 def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
     """The captured graph alone; should an input carry a tangent after all, the same with its derivative."""
     graph, asked, recording = captured.graph, signature(captured), torch.is_grad_enabled()  # not the example inputs
-    run = compile_graph(inlined(graph), "forward", options.lone_backend)
+    run = _keeping(inlined(graph), weights(captured, options), options.lone_backend)
 
     @cache
     def pushing_forward() -> Callable[[list[Any]], list[Any]]:
-        return runnable_program(graph, asked, options)
+        return runnable_program(written_out(graph), asked, options)
 
     def call(args: list[Any]) -> list[Any]:
         if not args or not torch_internals.in_forward_mode():
@@ -96,6 +113,15 @@ def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any
             return pushing_forward()(args)
 
     return call
+
+
+def _keeping(graph: fx.Graph, fixed: Sequence[bool], backend: str) -> Callable[[list[Any]], list[Any]]:
+    """The graph as a function that keeps what is made of weights alone."""
+    parts = prepare.split(graph, fixed)
+    if parts is None:
+        return compile_graph(graph, "forward", backend)
+    made, rest = compile_graph(parts.made, "weights"), compile_graph(parts.rest, "forward", backend)
+    return Kept(parts.weights, made, rest, lambda: compile_graph(written_out(graph), "forward", backend))
 
 
 def signature(captured: Captured) -> Signature:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,12 +20,28 @@ Boxed = Callable[[list[Any]], list[Any]]
 
 def build(order: Order) -> Answer:
     """Compile what is ordered."""
+    _trial()
     torch.set_num_threads(order.threads)
     torch.set_float32_matmul_precision(order.precision)
     fake_mode, sizes = torch_internals.symbolic_sizes(order.sizes)
     inputs = [_fake(kind, fake_mode, sizes) for kind in order.inputs]
     answer = _forward_alone(order, inputs) if order.backward is None else _pair(order, inputs)
     return answer(torch_internals.guards_on(fake_mode, list(sizes.values())))
+
+
+@functools.cache
+def _trial() -> threading.Thread:
+    """Programs are traced while the C++ compiler shows what it can do."""
+    trial = threading.Thread(target=torch_internals.try_instructions)
+    trial.start()
+    return trial
+
+
+def _compiled(graph: fx.GraphModule, backward: bool, visible: int) -> Any:
+    if all(node.op in ("placeholder", "output") for node in graph.graph.nodes):
+        raise Unsupported("nothing is left to be computed")
+    _trial().join()
+    return torch_internals.compile_decomposed(graph, backward, visible)
 
 
 def _fake(kind: TensorType | str, fake_mode: Any, sizes: dict[str, Any]) -> Any:
@@ -47,7 +65,7 @@ def _function(text: str, name: str) -> Boxed:
 def _forward_alone(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
     forward = _function(order.forward, "forward")
     graph = torch_internals.decompose_for_inductor(lambda *args: forward(list(args)), inputs)
-    compiled = Artifact.of(torch_internals.compile_decomposed(graph, False, order.real_outputs))
+    compiled = Artifact.of(_compiled(graph, False, order.real_outputs))
     return lambda guards: Answer(compiled, guards)
 
 
@@ -55,10 +73,14 @@ def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
     joint = torch_internals.decompose_for_inductor(_joint(order), [*inputs, *_cotangents(order, inputs)])
     forward, backward = torch_internals.min_cut(joint, len(inputs), order.real_outputs, order.parameters)
     wiring = _Wiring(order, forward, backward)
-    # All results keep their strides: the backward is compiled for those that its inputs have in the graph.
-    compiled_forward = torch_internals.compile_decomposed(forward, False, wiring.outputs)
+    # What is saved has the strides that are best for it, and the backward is compiled for these; if sizes vary, those
+    # that it had when it was traced.
+    compiled_forward = _compiled(forward, False, wiring.outputs if order.sizes else order.real_outputs)
+    if not order.sizes:
+        strides = torch_internals.strides_given(compiled_forward)
+        torch_internals.take_strides(backward, {n: s for n, k in wiring.captured_outputs.items() if (s := strides[k])})
     gradients = len(backward.graph.output_node().args[0])  # type: ignore[arg-type]
-    compiled_backward = torch_internals.compile_decomposed(backward, True, gradients)
+    compiled_backward = _compiled(backward, True, gradients)
     return lambda guards: Answer(
         forward=Artifact.of(compiled_forward),
         guards=guards,

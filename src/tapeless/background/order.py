@@ -65,3 +65,4 @@ class Failure:
     """Why nothing was compiled."""
 
     reason: str
+    is_expected: bool = False  # nothing went wrong: there are programs that are not compiled

@@ -22,7 +22,7 @@ _WARNED: set[str] = set()
 
 def warn_once(failure: Failure) -> None:
     """A program that cannot be compiled goes on as it is; the user hears of each reason once."""
-    if failure.reason not in _WARNED:
+    if not failure.is_expected and failure.reason not in _WARNED:
         _WARNED.add(failure.reason)
         warnings.warn(f"Inductor failed, programs go on as generated Python: {failure.reason}", stacklevel=2)
 

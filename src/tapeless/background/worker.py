@@ -14,6 +14,7 @@ import threading
 from typing import IO, Any
 
 from tapeless.background.order import Answer, Failure, Order
+from tapeless.errors import Unsupported
 
 
 def send(stream: IO[bytes], message: Any) -> None:
@@ -47,7 +48,7 @@ def _answer(order: Order) -> Answer | Failure:
         return build(order)
     except Exception as problem:
         lines = str(problem).strip().splitlines() or [""]
-        return Failure(f"{type(problem).__name__}: {lines[0]}")
+        return Failure(f"{type(problem).__name__}: {lines[0]}", is_expected=isinstance(problem, Unsupported))
 
 
 def _read(stream: IO[bytes], orders: queue.SimpleQueue[Any]) -> None:

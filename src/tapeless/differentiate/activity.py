@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
 
 from tapeless.ir import graph as ir
-from tapeless.rules.registry import is_nondifferentiable
+from tapeless.rules.registry import is_nondifferentiable, named_arguments, rule_of
 
 
 def active_nodes(graph: fx.Graph, wrt: Iterable[fx.Node]) -> dict[fx.Node, fx.Node]:
@@ -44,6 +46,16 @@ def carries_tangent(node: fx.Node) -> bool:
         return ir.is_differentiable_type(ir.value(node))
     val = ir.value(node)
     return any(ir.is_differentiable_type(v) for v in (val if isinstance(val, (tuple, list)) else (val,)))
+
+
+def is_inert(value: fx.Node, user: fx.Node) -> bool:
+    """Does no derivative go from `user` to `value`?"""
+    op = user.target
+    if not isinstance(op, OpOverload) or is_nondifferentiable(op):
+        return isinstance(op, OpOverload)
+    rule = rule_of(op)
+    holding = [n for n, given in named_arguments(op, user.args, user.kwargs).items() if value in tree_leaves(given)]
+    return rule is not None and all(map(rule.is_constant_in, holding))
 
 
 def is_cut(node: fx.Node) -> bool:

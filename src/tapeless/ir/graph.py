@@ -143,6 +143,7 @@ def set_where(node: fx.Node, like: fx.Node) -> None:
 TAKEN = (
     "args",
     "aten",
+    "kernels",
     "operator",
     "accumulate",
     "run_scan",

@@ -27,6 +27,7 @@ def header(body: str) -> str:
     return "".join([
         "import math\n" if "= math." in body else "",
         IMPORTS,
+        "from tapeless.ir import kernels\n" if "= kernels." in body else "",
         "from tapeless.ir.opaque import AutogradVjp\n" if "AutogradVjp(" in body else "",
         ACCUMULATE if has_loops or "accumulate(" in body else "",
         LOOPS if has_loops else "",

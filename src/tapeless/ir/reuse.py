@@ -14,6 +14,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from tapeless.ir import graph as ir
+from tapeless.ir import kernels
 from tapeless.ir.ops import accumulate
 
 aten = torch.ops.aten
@@ -41,7 +42,7 @@ FRESH_KERNELS = frozenset([
     aten.native_dropout_backward.default, aten.nll_loss_backward.default, aten.index.Tensor, aten.gather.default,
     aten.index_put.default, aten.scatter_add.default, aten.scatter.value, aten.constant_pad_nd.default,
     aten.clone.default, aten._to_copy.default, aten.index_add.default, aten.full.default, aten.avg_pool2d.default,
-    aten.cumsum.default,
+    aten.cumsum.default, kernels.ops.convolve_packed.default, kernels.ops.multiply_packed.default,
 ])  # fmt: skip
 
 
@@ -101,9 +102,11 @@ class _Memory:
 
 
 def _is_fresh(op: Any) -> bool:
+    if op in FRESH_KERNELS:
+        return True
     if not isinstance(op, OpOverload) or op.namespace != "aten" or op in NOT_FRESH:
         return False
-    return op in FRESH_KERNELS or torch.Tag.pointwise in op.tags
+    return torch.Tag.pointwise in op.tags
 
 
 def _operator(node: fx.Node, defined: bool) -> Any:

@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 from torch.fx.node import _get_qualified_name
 
 from tapeless.ir import graph as ir
+from tapeless.ir import kernels
 from tapeless.ir.control import Control, control_flow
 from tapeless.ir.header import header
 from tapeless.ir.opaque import AutogradVjp
@@ -151,7 +152,8 @@ def in_place_call(node: fx.Node, operand: fx.Node) -> str:
 
 def target(op: Any) -> str:
     if isinstance(op, OpOverload):
-        return str(op) if op.namespace == "aten" else f"torch.ops.{op}"
+        own = f"kernels.{op.overloadpacket.__name__}" if op.namespace == kernels.NAMESPACE else f"torch.ops.{op}"
+        return str(op) if op.namespace == "aten" else own
     if op is accumulate:
         return "accumulate"
     return _get_qualified_name(op).replace("_operator.", "operator.")

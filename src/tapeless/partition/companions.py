@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 
 from torch import fx
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves
 
 from tapeless import torch_internals
+from tapeless.differentiate.activity import is_inert
 from tapeless.differentiate.forward import SingleVjp
 from tapeless.errors import TapelessError
 from tapeless.ir import graph as ir
 from tapeless.ir.content import Indescribable, describe
-from tapeless.rules.registry import is_nondifferentiable, named_arguments, rule_of
 from tapeless.rules.traced import Untraceable
 
 Reads = tuple[list[fx.Node], list[int]]  # values from before the call, positions among its results
@@ -38,7 +37,7 @@ class Companions:
         """The values to save along with `captured`: none, unless it is one of several results that has a derivative."""
         if captured.target is not operator.getitem or captured not in self.active:
             return []
-        if all(_is_inert(captured, user) for user in captured.users if user in self.backward):
+        if all(is_inert(captured, user) for user in captured.users if user in self.backward):
             return []
         node: fx.Node = captured.args[0]  # type: ignore[assignment]
         if not isinstance(node.target, OpOverload):
@@ -57,16 +56,6 @@ class Companions:
             self.known[kind] = [given.index(argument) for argument in arguments], results
         positions, results = self.known[kind]
         return [given[i] for i in positions], results
-
-
-def _is_inert(value: fx.Node, user: fx.Node) -> bool:
-    """Does no derivative go from `user` to `value`?"""
-    op = user.target
-    if not isinstance(op, OpOverload) or is_nondifferentiable(op):
-        return isinstance(op, OpOverload)
-    rule = rule_of(op)
-    holding = [n for n, given in named_arguments(op, user.args, user.kwargs).items() if value in tree_leaves(given)]
-    return rule is not None and all(name in rule.constants for name in holding)
 
 
 def _kind(node: fx.Node, active: list[fx.Node]) -> str | None:

@@ -5,9 +5,11 @@ from tapeless.prepare.channels import CHANNELS
 from tapeless.prepare.compress import COMPRESS
 from tapeless.prepare.constants import CONSTANTS
 from tapeless.prepare.engine import run as run
+from tapeless.prepare.fixed import split as split
 from tapeless.prepare.grouping import GROUPING
 from tapeless.prepare.losses import LOSSES
 from tapeless.prepare.noops import NOOPS
+from tapeless.prepare.packing import PACKING
 from tapeless.prepare.passes import Pass as Pass
 from tapeless.prepare.passes import Phase as Phase
 from tapeless.prepare.passes import Safety as Safety
@@ -46,6 +48,7 @@ PREPARE = ordered(
         *CHANNELS,  # after folding: what is folded is in no order yet
         *SAMPLING,
         *GROUPING,
+        *PACKING,  # what is folded and grouped
     )
 )
 

@@ -11,8 +11,15 @@ from torch import fx
 from torch._ops import OpOverload
 
 from tapeless.ir import graph as ir
+from tapeless.ir import kernels
 
-NAMESPACES = ("aten", "prims", "quantized_decomposed")  # whose operators are known to compute and nothing else
+# Whose operators are known to compute and nothing else.
+NAMESPACES = (
+    "aten",
+    "prims",
+    "quantized_decomposed",
+    kernels.NAMESPACE,
+)
 
 
 def operator_name(node: Any) -> str:

@@ -33,11 +33,16 @@ def convolve_channels_last(editor: Editor) -> None:
         return
     if not editor.forced and not _images_outweigh(found):
         return
-    for node in list(_returned_images(found)):
-        _return_a_copy(editor, node)
+    return_in_order(editor, found)
     for node in found:
         if not node._erased and not _reads_channels_last(node):
             _convert_input(editor, node)
+
+
+def return_in_order(editor: Editor, convolutions: Sequence[fx.Node]) -> None:
+    """What the program returns of images behind `convolutions` is copied, so that these may be in any order."""
+    for node in list(_returned_images(convolutions)) if convolutions else ():
+        _return_a_copy(editor, node)
 
 
 def _suits(node: fx.Node) -> bool:

@@ -23,6 +23,7 @@ from tapeless.ir import graph as ir
 from tapeless.ir.emit import Emitter
 from tapeless.prepare import cost, facts
 from tapeless.prepare.calls import operator_name
+from tapeless.prepare.fixed import fixed_values
 from tapeless.prepare.layout import relaid
 from tapeless.prepare.passes import Pass, Safety
 from tapeless.prepare.pattern import Found
@@ -46,6 +47,7 @@ class Editor:
     rule: Pass
     forced: bool  # the cost model is not asked
     active: set[fx.Node]
+    fixed: set[fx.Node] = field(default_factory=set)  # made of weights alone, which costs nothing
     emitter: Emitter = field(init=False)
     values: dict[fx.Node, Any] = field(default_factory=dict)
     owners: dict[int, fx.Node] = field(default_factory=dict)
@@ -76,6 +78,10 @@ class Editor:
         """Does this fake tensor stand for one node only?"""
         return all(self.owners.setdefault(id(part), node) is node for part in _parts(val))
 
+    def is_fixed(self, *nodes: Any) -> bool:
+        """Are these values, as far as they are any, made of weights alone, and kept from call to call?"""
+        return all(node in self.fixed for node in nodes if isinstance(node, fx.Node))
+
     def replace(self, root: fx.Node, through: Sequence[fx.Node], build: Callable[[], Built]) -> bool:
         """Replace a value, made by the calls `through`, by what `build` returns; None declines."""
         return self.replace_all([root], through, lambda: None if (built := build()) is None else [built])
@@ -92,6 +98,7 @@ class Editor:
             built = build()
             new = None if built is None else self._fitted(roots, built)
         made = _between(before, where)
+        self.fixed = fixed_values(made, self.fixed)
         if new is None or not self._accepts(roots, new, made):
             self._discard(made)
             return False
@@ -159,11 +166,21 @@ class Editor:
         dead = facts.dying([old for old, _ in _pairs(roots, new)])
         if _operators(made) == _operators(dead):
             return False
-        if self.forced or self.rule.always or _measure(made) < _measure(dead):
+        if self.forced or self.rule.always or self._measure(made) < self._measure(dead):
             return True
-        saved = (cost.time(dead) - cost.time(made)) / 1000
+        saved = self._saved(dead, made)
         self.steps.append(Step(self.rule.name, False, _names(roots), (), ir.where(roots[0]), saved))
         return False
+
+    def _measure(self, nodes: Sequence[fx.Node]) -> tuple[float, int]:
+        return round(self._time(nodes)), sum(SPELLING.get(operator_name(node), 0) for node in nodes)
+
+    def _saved(self, dead: Sequence[fx.Node], made: Sequence[fx.Node]) -> float:
+        """Estimated microseconds."""
+        return (self._time(dead) - self._time(made)) / 1000
+
+    def _time(self, nodes: Sequence[fx.Node]) -> float:
+        return cost.time(node for node in nodes if node not in self.fixed)
 
     def _discard(self, made: list[fx.Node]) -> None:
         for node in reversed(made):
@@ -174,7 +191,7 @@ class Editor:
     def _commit(self, roots: Sequence[fx.Node], new: Sequence[Any], made: list[fx.Node]) -> None:
         pairs = _pairs(roots, new)
         dead = facts.dying([old for old, _ in pairs])
-        saved = (cost.time(dead) - cost.time(made)) / 1000
+        saved = self._saved(dead, made)
         names, place = _names(roots), ir.where(roots[0])
         sources = tuple(node.name for node in dead)
         for node in made:
@@ -239,10 +256,6 @@ def _keeps_identity(old: fx.Node, new: fx.Node, made: list[fx.Node]) -> bool:
     home = facts.memory(old)
     kept = facts.memory(new) is home if home is not old else facts.memory(new) in made
     return kept and new in made
-
-
-def _measure(nodes: Sequence[fx.Node]) -> tuple[float, int]:
-    return round(cost.time(nodes)), sum(SPELLING.get(operator_name(node), 0) for node in nodes)
 
 
 def _operators(nodes: Sequence[fx.Node]) -> list[str]:

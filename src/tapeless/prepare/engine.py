@@ -23,6 +23,7 @@ from tapeless.ir.copying import copy_graph
 from tapeless.prepare import check, facts
 from tapeless.prepare.calls import NAMESPACES, operator_name
 from tapeless.prepare.editor import Editor, Mistake
+from tapeless.prepare.fixed import fixed_inputs, fixed_values
 from tapeless.prepare.order import sort_calls
 from tapeless.prepare.passes import Pass
 from tapeless.prepare.pattern import match
@@ -40,28 +41,33 @@ def run(
     option: str = "",
     checking: bool | str = False,
     examples: Sequence[Any] = (),
+    fixed: Sequence[bool] = (),
 ) -> tuple[fx.Graph, Preparation]:
-    """A graph that computes the same with less, and what was done. `wrt`: which inputs may carry a derivative."""
+    """A graph that computes the same with less, and what was done.
+
+    `wrt`: which inputs may carry a derivative. `fixed`: which are weights; what is made of these alone will be kept.
+    """
     spare = copy_graph(graph)
     try:
-        return _run(graph, wrt, registry, option, checking, examples)
+        return _run(graph, wrt, registry, option, checking, examples, fixed)
     except PassFailed as problem:
         if checking is True:
             raise
         registry.wrong[problem.name] = str(problem)
         warnings.warn(f"switched off: {problem}", stacklevel=2)
-    return run(spare, wrt, registry, option, checking, examples)  # all that the pass did is undone
+    return run(spare, wrt, registry, option, checking, examples, fixed)  # all that the pass did is undone
 
 
 def _run(
-    graph: fx.Graph, wrt: Sequence[bool], registry: Registry, option: str, checking: bool | str, examples: Sequence[Any]
-) -> tuple[fx.Graph, Preparation]:
+    graph: fx.Graph, wrt: Sequence[bool], registry: Registry, option: str, checking: bool | str,
+    examples: Sequence[Any], fixed: Sequence[bool],
+) -> tuple[fx.Graph, Preparation]:  # fmt: skip
     chosen, calls = registry.choose(option), len(ir.calls(graph))
     steps: list[Step] = []
     for _ in range(ROUNDS):
         made = 0
         for choice in chosen:
-            done = _checked(graph, wrt, choice, examples) if checking else apply(graph, wrt, choice)
+            done = _checked(graph, wrt, choice, examples, fixed) if checking else apply(graph, wrt, choice, fixed)
             steps.extend(done)
             made += sum(step.made for step in done)
         if not made:
@@ -71,10 +77,12 @@ def _run(
     return graph, Preparation(tuple(kept), calls, len(ir.calls(graph)))
 
 
-def _checked(graph: fx.Graph, wrt: Sequence[bool], choice: Chosen, examples: Sequence[Any]) -> list[Step]:
+def _checked(
+    graph: fx.Graph, wrt: Sequence[bool], choice: Chosen, examples: Sequence[Any], fixed: Sequence[bool]
+) -> list[Step]:
     """One pass, its result compared with what was there before."""
     before = copy_graph(graph)
-    steps = apply(graph, wrt, choice)
+    steps = apply(graph, wrt, choice, fixed)
     if any(step.made for step in steps):
         _compare(before, graph, wrt, choice.rule, steps, examples)
     return steps
@@ -87,13 +95,14 @@ def _compare(before: fx.Graph, after: fx.Graph, wrt: Sequence[bool], rule: Pass,
         raise PassFailed(rule.name, " or ".join(map(str, rule.patterns)) or rule.says, first.where, difference)
 
 
-def apply(graph: fx.Graph, wrt: Sequence[bool], choice: Chosen) -> list[Step]:
+def apply(graph: fx.Graph, wrt: Sequence[bool], choice: Chosen, fixed: Sequence[bool] = ()) -> list[Step]:
     """Run one pass to its fixpoint."""
     rule = choice.rule
     ends = [n for t in _ends(rule) for n in graph.find_nodes(op="call_function", target=t, sort=False)]
     if rule.patterns and not ends:
         return []
-    editor = Editor(graph, rule, choice.forced, facts.active_values(graph, wrt))
+    weights = fixed_values(ir.calls(graph), fixed_inputs(graph, fixed))
+    editor = Editor(graph, rule, choice.forced, facts.active_values(graph, wrt), weights)
     fakes = torch_internals.fake_mode_of([ir.value(node) for node in ir.inputs(graph)])
     with torch_internals.emission(fakes), editor.emitter:
         if rule.patterns:

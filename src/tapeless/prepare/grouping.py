@@ -26,13 +26,21 @@ Tensor = torch.Tensor
 POINTWISE = ("relu", "tanh", "sigmoid", "gelu", "silu", "nan_to_num", "clamp", "exp", "sin", "cos", "abs", "neg")
 SHAPE_ONLY = ("empty_like", "zeros_like", "ones_like", "full_like", "new_ones", "new_zeros", "new_full", "new_empty")
 LEAST = 2
+FEW = 64  # rows of a product: of more the call itself takes no time that could be saved
 
 
-@sweep(phase=Phase.GROUP, default=False, relayout=True)
+@sweep(phase=Phase.GROUP, relayout=True)
 def fuse_parallel_linears(editor: Editor) -> None:
     """Linear maps of one input are one product with the weights side by side: query, key and value; gate and up."""
     for group in _groups(editor, _linear_of_one_input):
-        _fuse_linears(editor, group)
+        kept = editor.is_fixed(*(a for node in group for a in _weights(node)))
+        if editor.forced or (kept and ir.value(group[0]).shape[0] <= FEW):
+            _fuse_linears(editor, group)
+
+
+def _weights(node: fx.Node) -> list[fx.Node]:
+    """The matrix and the bias, if there is one."""
+    return [node.args[1]] if operator_name(node) == "mm" else [node.args[0], node.args[2]]  # type: ignore[list-item]
 
 
 def _linear_of_one_input(node: fx.Node) -> Any:

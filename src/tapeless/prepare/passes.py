@@ -27,6 +27,7 @@ class Phase(Enum):
     SHARE = "share"  # compute a value once
     ALGEBRA = "algebra"  # compute it in another order
     GROUP = "group"  # compute several at once
+    KERNEL = "kernel"  # call one that does the same faster
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ from tapeless.rules import select as _select
 from tapeless.rules import softmax as _softmax
 from tapeless.rules import special as _special
 from tapeless.rules import spectral as _spectral
+from tapeless.rules import systems as _systems
 from tapeless.rules.decompositions import decomposition as decomposition
 from tapeless.rules.decompositions import get_provider as get_provider
 from tapeless.rules.decompositions import has_decomposition as has_decomposition
@@ -64,6 +65,7 @@ FAMILIES = (
     _softmax,
     _special,
     _spectral,
+    _systems,
 )
 
 

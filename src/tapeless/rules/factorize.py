@@ -55,19 +55,27 @@ def _unpacked(LU):
     return L.diagonal_scatter(torch.ones_like(diagonal(L)), 0, -2, -1), LU.narrow(-2, 0, k).triu()
 
 
-@vjp(aten.linalg_lu_factor_ex.default)
-def lu_factor_ex(g, pivot, out):
-    (L, U), k = _unpacked(out[0]), torch.sym_min(g[0].shape[-2], g[0].shape[-1])
-    bar = _lu(g[0].narrow(-1, 0, k).tril(-1), g[0].narrow(-2, 0, k).triu(), L, U)
-    return torch.lu_unpack(out[0], out[1], unpack_data=False)[0] @ bar if pivot else bar
+def lu_factors(A):
+    """The factors in one matrix, and the pivots."""
+    return torch.linalg.lu_factor_ex(A)[:2]
 
 
-@jvp(aten.linalg_lu_factor_ex.default)
-def lu_factor_ex_jvp(A_t, pivot, out):
-    L, U = _unpacked(out[0])
+def lu_gradient(g, LU, pivots, pivot=True):
+    """Ā from the cotangent of LU."""
+    (L, U), k = _unpacked(LU), torch.sym_min(g.shape[-2], g.shape[-1])
+    bar = _lu(g.narrow(-1, 0, k).tril(-1), g.narrow(-2, 0, k).triu(), L, U)
+    return torch.lu_unpack(LU, pivots, unpack_data=False)[0] @ bar if pivot else bar
+
+
+def lu_tangent(A_t, LU, pivots, pivot=True):
+    L, U = _unpacked(LU)
     if pivot:
-        A_t = torch.lu_unpack(out[0], out[1], unpack_data=False)[0].mT @ A_t
-    return _packed(*_lu_jvp(A_t, L, U)), None, None
+        A_t = torch.lu_unpack(LU, pivots, unpack_data=False)[0].mT @ A_t
+    return _packed(*_lu_jvp(A_t, L, U))
+
+
+vjp(aten.linalg_lu_factor_ex.default)(lambda g, pivot, out: lu_gradient(g[0], out[0], out[1], pivot))
+jvp(aten.linalg_lu_factor_ex.default)(lambda A_t, pivot, out: (lu_tangent(A_t, out[0], out[1], pivot), None, None))
 
 
 def _packed(lower, upper):
@@ -190,8 +198,11 @@ def svd(g, full_matrices, out):
     if U.is_complex():  # a phase that U and V share
         inner = inner + torch.diag_embed(1j * diagonal(in_U).imag / S)
     bar = U @ (inner @ Vh)
-    bar = bar + (U_bar - U @ in_U) @ (Vh / S.unsqueeze(-1))
-    return bar + (U / S.unsqueeze(-2)) @ (Vh_bar - in_V.mH @ Vh)
+    if U.shape[-2] > k:  # else its space is everything, and σ may be zero
+        bar = bar + (U_bar - U @ in_U) @ (Vh / S.unsqueeze(-1))
+    if Vh.shape[-1] > k:
+        bar = bar + (U / S.unsqueeze(-2)) @ (Vh_bar - in_V.mH @ Vh)
+    return bar
 
 
 def _skew(A):
@@ -244,6 +255,9 @@ def svd_jvp(A_t, full_matrices, out):
     slope = diagonal(inner)
     phase = 1j * slope.imag / S if slope.is_complex() else torch.zeros_like(S)
     turn_U, turn_V = with_diagonal(turn_U, phase), with_diagonal(turn_V, torch.zeros_like(phase))
-    U_t = U @ turn_U + (A_t @ Vh.mH - U @ inner) / S.unsqueeze(-2)
-    Vh_t = turn_V.mH @ Vh + (U.mH @ A_t - inner @ Vh) / S.unsqueeze(-1)
+    U_t, Vh_t = U @ turn_U, turn_V.mH @ Vh
+    if U.shape[-2] > k:  # else its space is everything, and σ may be zero
+        U_t = U_t + (A_t @ Vh.mH - U @ inner) / S.unsqueeze(-2)
+    if Vh.shape[-1] > k:
+        Vh_t = Vh_t + (U.mH @ A_t - inner @ Vh) / S.unsqueeze(-1)
     return U_t, (slope.real if slope.is_complex() else slope), Vh_t

@@ -1,4 +1,4 @@
-"""Inverses, determinants, solutions of linear systems, Cholesky factors.
+"""Inverses, exponentials, triangular systems, Cholesky factors.
 
 A rule uses the factors an operator returns as differentiable, and factorizes again rather than use a by-product: so its
 second order is right too.
@@ -31,10 +31,6 @@ def with_diagonal(A, d):
     return A.diagonal_scatter(d.expand(A.shape[:-1]), 0, -2, -1)
 
 
-def multiple_of_identity(factor, A):
-    return torch.diag_embed(factor.unsqueeze(-1).expand(A.shape[:-1]))
-
-
 # -- inverses ------------------------------------------------------------------------------------------------------
 
 
@@ -65,42 +61,6 @@ def pinv_jvp(self, self_t, out):
     return -(P @ (self_t @ P)) + (left - (left @ A) @ P) + (right - P @ (A @ right))
 
 
-# -- determinants --------------------------------------------------------------------------------------------------
-
-
-@vjp(aten._linalg_det.default)
-def det(g, A, out):
-    """Ā = ȳ · conj(det A) · A⁻ᴴ."""
-    return _regular_solve(A, multiple_of_identity(g[0] * out[0].conj(), A), adjoint=True)
-
-
-@jvp(aten._linalg_det.default)
-def det_jvp(A, A_t, out):
-    return out[0] * diagonal(_regular_solve(A, A_t)).sum(-1), None, None
-
-
-def _regular_solve(A, B, adjoint=False):
-    """A⁻¹B, with a small number for a pivot that is 0: the determinant is smooth where A is singular."""
-    factors, pivots, _ = torch.linalg.lu_factor_ex(A)
-    small = where(diagonal(factors) == 0, torch.finfo(A.dtype).eps, 0)
-    return torch.linalg.lu_solve(factors + torch.diag_embed(small), pivots, B, adjoint=adjoint)
-
-
-@vjp(aten._linalg_slogdet.default)
-def slogdet(g, A, out):
-    """Ā = (l̄ − i Im(s̄* s)) A⁻ᴴ: a complex determinant also turns."""
-    slope = g[1] - 1j * (g[0].conj() * out[0]).imag if A.is_complex() else g[1]
-    return slope.unsqueeze(-1).unsqueeze(-1) * torch.linalg.inv_ex(A)[0].mH  # a real sign alone: no gradient
-
-
-@jvp(aten._linalg_slogdet.default)
-def slogdet_jvp(A, A_t, out):
-    trace = diagonal(solve(A, A_t)).sum(-1)
-    if not A.is_complex():
-        return torch.zeros_like(out[0]), trace, None, None
-    return 1j * trace.imag * out[0], trace.real, None, None
-
-
 # -- the exponential -----------------------------------------------------------------------------------------------
 
 
@@ -117,25 +77,10 @@ jvp(aten.linalg_matrix_exp.default)(lambda self, self_t: matrix_exp_derivative(s
 # -- systems of equations ------------------------------------------------------------------------------------------
 
 
-def _as_matrices(A, *vectors):
+def as_matrices(A, *vectors):
     """Right-hand sides of A that may be one column each, as matrices."""
     single = vectors[0].dim() == 1 or (vectors[0].dim() == A.dim() - 1 and vectors[0].shape == A.shape[:-1])
     return [v.unsqueeze(-1) if single else v for v in vectors]
-
-
-@vjp(aten._linalg_solve_ex.default)
-def solve_ex(g, A, B, left, out):
-    """AX = B: B̄ = A⁻ᴴ X̄ and Ā = −B̄ Xᴴ; XA = B: B̄ = X̄ A⁻ᴴ and Ā = −Xᴴ B̄."""
-    B_bar = solve(A.mH, g[0], left)
-    bar, X = _as_matrices(A, B_bar, out[0]) if left else (B_bar, out[0])
-    return -(bar @ X.mH if left else X.mH @ bar), B_bar
-
-
-@jvp(aten._linalg_solve_ex.default)
-def solve_ex_jvp(A, A_t, B_t, left, out):
-    (X,) = _as_matrices(A, out[0]) if left else (out[0],)
-    change = (A_t @ X if left else X @ A_t).reshape(out[0].shape)
-    return solve(A, B_t - change, left), None, None, None
 
 
 @vjp(aten.linalg_solve_triangular.default, linear_in="B")
@@ -177,7 +122,7 @@ def triangular_solve_jvp(self_t, A, A_t, upper, transpose, unitriangular, out):
 def lstsq(g, self, b, out):
     """X = A⁺B: B̄ = A⁺ᴴ X̄, and Ā by the rule of A⁺ from X̄ Bᴴ; and of the residuals |AX − B|², where there are any."""
     P = torch.linalg.pinv(self)
-    B, X, bar = _as_matrices(self, b, out[0], g[0])
+    B, X, bar = as_matrices(self, b, out[0], g[0])
     A_bar, B_bar = pinv(bar @ B.mH, self, P), P.mH @ bar
     if out[1].numel():
         gap = 2 * g[1].unsqueeze(-2) * (self @ X - B)
@@ -188,7 +133,7 @@ def lstsq(g, self, b, out):
 @jvp(aten.linalg_lstsq.default)
 def lstsq_jvp(self, self_t, b, b_t, out):
     P = torch.linalg.pinv(self)
-    B, B_t, X = _as_matrices(self, b, b_t, out[0])
+    B, B_t, X = as_matrices(self, b, b_t, out[0])
     X_t = pinv_jvp(self, self_t, P) @ B + P @ B_t
     gap, gap_t = self @ X - B, self_t @ X + self @ X_t - B_t
     residual = 2 * (gap.conj() * gap_t).real.sum(-2) if out[1].numel() else None

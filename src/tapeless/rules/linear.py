@@ -40,6 +40,13 @@ def copy(g, src):
 
 zero(aten.copy.default, arguments="self")  # overwritten
 
+
+@jvp(aten.copy.default)
+def copy_jvp(self, src_t):
+    """Of what is overwritten only the type counts."""
+    return src_t.to(self.device, self.dtype).expand(self.shape).clone()
+
+
 # -- views ---------------------------------------------------------------------------------------------------------
 
 

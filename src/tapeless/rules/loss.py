@@ -226,22 +226,54 @@ nondifferentiable(aten.nll_loss_backward.default, aten.nll_loss2d_backward.defau
 @vjp(aten.multi_margin_loss.default, wrt="self")
 def multi_margin_loss(g, self, target, p, margin, weight, reduction):
     """ℓ = Σ w[t] max(0, m − x[t] + x[j])ᵖ / C over the classes j ≠ t."""
-    return aten.multi_margin_loss_backward(g, self, target, p, margin, weight, reduction)
+    return _margin_slope(g, self, target, p, margin, weight, reduction)
 
 
 @jvp(aten.multi_margin_loss.default)
 def multi_margin_loss_jvp(self, target, self_t, out, p, margin, weight, reduction):
     """ℓ̇ = ⟨∂ℓ/∂x, ẋ⟩."""
-    slope = aten.multi_margin_loss_backward(torch.ones_like(out), self, target, p, margin, weight, reduction)
+    slope = _margin_slope(torch.ones_like(out), self, target, p, margin, weight, reduction)
     return _per_loss(slope * self_t, out)
 
 
-@vjp(aten.multi_margin_loss_backward.default, wrt="grad_output", linear_in="grad_output")
+@vjp(aten.multi_margin_loss_backward.default, wrt=("grad_output", "self"), linear_in="grad_output")
 def multi_margin_loss_backward(g, grad_output, self, target, p, margin, weight, reduction):
-    """⟨ḡ, ∂ℓ/∂x⟩."""
-    ones = torch.ones_like(grad_output)
-    slope = aten.multi_margin_loss_backward(ones, self, target, p, margin, weight, reduction)
-    return _per_loss(g * slope, grad_output)
+    """⟨ḡ, ∂ℓ/∂x⟩, and ȳ ∂²ℓ/∂x² ḡ, which is symmetric."""
+    slope = _margin_slope(torch.ones_like(grad_output), self, target, p, margin, weight, reduction)
+    return _per_loss(g * slope, grad_output), _margin_bend(grad_output, self, target, g, p, margin, weight, reduction)
+
+
+@jvp(aten.multi_margin_loss_backward.default)
+def multi_margin_loss_backward_jvp(grad_output, self, target, grad_output_t, self_t, p, margin, weight, reduction):
+    """ȳ̇ ∂ℓ/∂x + ȳ ∂²ℓ/∂x² ẋ."""
+    straight = _margin_slope(grad_output_t, self, target, p, margin, weight, reduction)
+    return straight + _margin_bend(grad_output, self, target, self_t, p, margin, weight, reduction)
+
+
+def _margin_slope(g, self, target, p, margin, weight, reduction):
+    """ȳ ∂ℓ/∂x: p w[t] max(0, m − x[t] + x[j])ᵖ⁻¹ / C at j ≠ t, and minus their sum at t. A margin just kept is kept."""
+    rows, labels = self.reshape(target.numel(), -1), target.reshape(-1, 1)
+    excess = margin - rows.gather(1, labels) + rows
+    return _at_classes(g, self, labels, torch.where(excess > 0, excess ** (p - 1), 0), p, weight, reduction)
+
+
+def _margin_bend(g, self, target, direction, p, margin, weight, reduction):
+    """ȳ ∂²ℓ/∂x² v: the same of the derivative of max(0, ·)ᵖ⁻¹."""
+    if p == 1:
+        return torch.zeros_like(self)
+    labels = target.reshape(-1, 1)
+    rows, along = (x.reshape(target.numel(), -1) for x in (self, direction))
+    missed = margin - rows.gather(1, labels) + rows > 0
+    return _at_classes(g, self, labels, torch.where(missed, along - along.gather(1, labels), 0), p, weight, reduction)
+
+
+def _at_classes(g, self, labels, value, p, weight, reduction):
+    """What each class adds, taken off again at the label."""
+    count, classes = value.shape
+    scaled = p * value / classes * (1 if weight is None else weight[labels])
+    others = scaled.scatter(1, labels, 0)
+    whole = others.scatter(1, labels, -others.sum(1, keepdim=True))
+    return (whole * g.reshape(-1, 1) / (count if reduction == MEAN else 1)).reshape(self.shape)
 
 
 @vjp(aten.multilabel_margin_loss_forward.default, wrt="self")

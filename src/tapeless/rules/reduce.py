@@ -211,35 +211,32 @@ def logsumexp_jvp(self, self_t, dim, keepdim, out):
     return (self_t * (self - unreduce(out, self, dim, keepdim)).exp()).sum(dim, keepdim)
 
 
-def _log_sum_from(x, dim):
-    return backwards(backwards(x, dim).logcumsumexp(dim), dim)
-
-
-def _weighted(log_weight, self, out, dim):
-    """exp(xₖ) · Σ over j ≥ k of weightⱼ exp(−yⱼ) for a weight given by its logarithm: nothing overflows."""
-    return (_log_sum_from(log_weight - out, dim) + self).exp()
+def _signed(weights):
+    """Weights as (factor, logarithm): their parts of either sign apart, so that nothing overflows under `exp`."""
+    parts = [(weights.real, 1), (weights.imag, 1j)] if weights.is_complex() else [(weights, 1)]
+    for part, unit in parts:
+        none = torch.finfo(part.dtype).min / 2**20  # the logarithm of nothing, finite so that it can be differentiated
+        for sign in (1, -1):
+            present = sign * part > 0
+            yield sign * unit, where(present, where(present, sign * part, 1).log(), none)
 
 
 @vjp(aten.logcumsumexp.default)
 def logcumsumexp(g, self, dim, out):
-    """x̄ₖ = Σ over j ≥ k of ȳⱼ exp(xₖ − yⱼ), the parts of ȳ of either sign apart."""
+    """x̄ₖ = Σ over j ≥ k of ȳⱼ exp(xₖ − yⱼ)."""
     if self.dim() == 0:
         return g
     x, y = self.conj(), out.conj()
-    parts = [(g.real, 1), (g.imag, 1j)] if g.is_complex() else [(g, 1)]
-    none = torch.finfo(out.dtype).min  # the logarithm of nothing, finite so that it can be differentiated again
-    signed = [(s * unit, where(s * part > 0, (s * part).log(), none)) for part, unit in parts for s in (1, -1)]
-    terms = [factor * _weighted(log_weight, x, y, dim) for factor, log_weight in signed]
-    return sum(terms[1:], terms[0])
+    sums = [(factor, backwards(backwards(log - y, dim).logcumsumexp(dim), dim)) for factor, log in _signed(g)]
+    return sum(factor * (total + x).exp() for factor, total in sums)
 
 
 @jvp(aten.logcumsumexp.default)
 def logcumsumexp_jvp(self, self_t, dim, out):
-    """ẏₖ = Σ over j ≤ k of ẋⱼ exp(xⱼ − yₖ), the exponentials taken relative to the largest x."""
+    """ẏₖ = Σ over j ≤ k of ẋⱼ exp(xⱼ − yₖ)."""
     if self.dim() == 0 or is_empty(self):
         return self_t
-    top = (self.real if self.is_complex() else self).amax(dim, keepdim=True)
-    return (self_t * (self - top).exp()).cumsum(dim) * (top - out).exp()
+    return sum(factor * ((log + self).logcumsumexp(dim) - out).exp() for factor, log in _signed(self_t))
 
 
 # -- extremes ------------------------------------------------------------------------------------------------------

@@ -56,6 +56,11 @@ class Rule:
     def formula(self, argument: str) -> Formula | None:
         return self.vjps.get(argument)
 
+    def is_constant_in(self, argument: str) -> bool:
+        """Is there no derivative in this argument, or a zero?"""
+        formula = self.vjps.get(argument)
+        return argument in self.constants or (formula is not None and formula.function is _zero_gradient)
+
 
 RULES: dict[OpOverload, Rule] = {}
 NONDIFFERENTIABLE: set[OpOverload] = set()

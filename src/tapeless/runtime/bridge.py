@@ -8,12 +8,12 @@ gradients flow back into the temporaries, and that is all it takes for derivativ
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx
 from torch.autograd import forward_ad
 
 from tapeless import torch_internals
@@ -170,29 +170,13 @@ class Bridge(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
-        program, variant = ctx.program, ctx.variant
-        mask = arrived(cotangents, variant.parts.real_outputs)
-        wanted = _wanted(ctx)
-        recording = torch.is_grad_enabled() or torch_internals.in_forward_mode()
-        if not variant.serves(mask, wanted, recording):
-            return None, None, None, *_unexpected(ctx, cotangents, wanted)
-        if ZERO in mask:
-            cotangents = tuple(None if m == ZERO else g for m, g in zip(mask, cotangents, strict=True))
-        program.profile.record(mask[: variant.parts.real_outputs])
-        if any(g is not None and torch_internals.is_batch(g) for g in cotangents):
-            return None, None, None, *_batched(ctx, mask, wanted, cotangents)
-        if recording:
-            return None, None, None, *_differentiable(ctx, mask, wanted, cotangents)
-        backward = program.backward(variant, mask, wanted)
-        args = backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)])
-        if isinstance(variant, Fused):
-            return None, None, None, *_fused(ctx, backward, args, cotangents, wanted)
-        del cotangents
-        ctx.maybe_clear_saved_tensors()
-        if torch_internals.autocast_enabled():  # the program says which dtypes it wants
-            with torch_internals.without_autocast():
-                return None, None, None, *backward.spread(backward.run(args))
-        return None, None, None, *backward.spread(backward.run(args))
+        before = torch_internals.set_tracer(None)  # Dynamo looks on where the program itself calls for gradients
+        given = [cotangents]
+        del cotangents  # they go when they have been read
+        try:
+            return None, None, None, *_gradients(ctx, given.pop())
+        finally:
+            torch_internals.set_tracer(before)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
@@ -205,13 +189,53 @@ class Bridge(torch.autograd.Function):
         return tuple(_tangent(t, kind) for t, kind in zip(found, ctx.results, strict=True))
 
 
+def _gradients(ctx: Any, cotangents: tuple[Any, ...]) -> list[Any]:
+    """For each input of the program its gradient or None."""
+    program, variant = ctx.program, ctx.variant
+    mask = arrived(cotangents, variant.parts.real_outputs)
+    wanted = _wanted(ctx)
+    recording = torch.is_grad_enabled() or torch_internals.in_forward_mode()
+    if not variant.serves(mask, wanted, recording):
+        return _unexpected(ctx, cotangents, wanted)
+    if ZERO in mask:
+        cotangents = tuple(None if m == ZERO else g for m, g in zip(mask, cotangents, strict=True))
+    program.profile.record(mask[: variant.parts.real_outputs])
+    if any(g is not None and torch_internals.is_batch(g) for g in cotangents):
+        return _batched(ctx, mask, wanted, cotangents)
+    if recording:
+        return _differentiable(ctx, mask, wanted, cotangents)
+    backward = program.backward(variant, mask, wanted)
+    args = backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)])
+    if isinstance(variant, Fused):
+        return _fused(ctx, backward, args, cotangents, wanted)
+    del cotangents
+    ctx.maybe_clear_saved_tensors()
+    if torch_internals.autocast_enabled():  # the program says which dtypes it wants
+        with torch_internals.without_autocast():
+            return backward.spread(backward.run(args))
+    return backward.spread(backward.run(args))
+
+
 def _apart(outs: list[Any], args: Sequence[Any], program: Program) -> list[Any]:
-    """Results that are no arguments. A kernel may hand back its argument (dropout of nothing), and autograd would then
-    expect as much of the tangents."""
-    given = {id(a) for a in args if isinstance(a, torch.Tensor)}
+    """Results whose tangents can be what they are.
+
+    A kernel may hand back its argument (dropout of nothing), and autograd would expect as much of the tangents. A view
+    of something that is not returned would have to have a tangent that is such a view too.
+    """
+    given, memory = {id(a) for a in args}, {_memory(a) for a in args}
     nodes = ir.outputs(program.whole.parts.forward)
-    computed = [isinstance(node, fx.Node) and node.op != "placeholder" for node in nodes]
-    return [out.clone() if c and id(out) in given else out for out, c in zip(outs, computed, strict=True)]
+    held = Counter(map(_memory, outs[: program.whole.parts.real_outputs]))
+
+    def is_apart(out: Any, node: Any) -> bool:
+        if not ir.is_tensor(node) or node.op == "placeholder":
+            return True
+        return id(out) not in given and not (out._is_view() and held[_memory(out)] == 1 and _memory(out) not in memory)
+
+    return [out if is_apart(out, node) else out.clone() for out, node in zip(outs, nodes, strict=True)]
+
+
+def _memory(value: Any) -> int | None:
+    return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else None
 
 
 @dataclass(frozen=True)
@@ -308,7 +332,7 @@ def _unexpected(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
     gradients = _replayed(ctx, cotangents, wanted)
     if all(g is None for g in cotangents[real:]):
         return gradients
-    of_temporaries = Bridge.backward(ctx, *(None,) * real, *cotangents[real:])[LEADING:]
+    of_temporaries = _gradients(ctx, (*(None,) * real, *cotangents[real:]))
     return [accumulate(a, b) for a, b in zip(gradients, of_temporaries, strict=True)]
 
 

@@ -18,7 +18,6 @@ from tapeless.background.order import Answer, Order, TensorType
 from tapeless.errors import TapelessError
 from tapeless.ir import graph as ir
 from tapeless.ir import text
-from tapeless.ir.custom import inlined
 from tapeless.runtime.signature import Mask, Signature
 from tapeless.runtime.variant import Backward, Variant, captured, runnable
 
@@ -101,7 +100,7 @@ def order_of(variant: Variant, backward: Backward, mask: Mask, types: Sequence[T
         sizes=sizes_in(variant),
         threads=torch.get_num_threads(),
         precision=torch.get_float32_matmul_precision(),
-        backward=text.functional_program(inlined(backward.graph), "backward"),
+        backward=text.functional_program(backward.runnable, "backward"),
         cotangents=cotangents,
         formats=tuple(variant.formats[i] for i in cotangents),
         outputs=variant.outputs,

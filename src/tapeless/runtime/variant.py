@@ -16,9 +16,11 @@ from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph, prune_inputs
 from tapeless.ir.custom import inline_custom, inlined
 from tapeless.ir.narrow import narrow
+from tapeless.ir.sums import gather_sums
 from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
 from tapeless.runtime.derivatives import differentiate_graph
+from tapeless.runtime.functional import functional_module
 from tapeless.runtime.noughts import is_filled_zero, nought
 from tapeless.runtime.signature import ZERO, Mask, Signature
 from tapeless.specialize.lower import lower_grad_of
@@ -40,7 +42,14 @@ class Backward:
 
     @cached_property
     def run(self) -> Boxed:
-        return compile_graph(inlined(self.graph), "backward", self.backend)
+        return compile_graph(self.runnable, "backward", self.backend)
+
+    @property
+    def runnable(self) -> fx.Graph:
+        """The graph as it runs."""
+        graph = inlined(self.graph)
+        is_general = any(map(ir.guard, graph.nodes))  # it tests what has arrived: nothing may move out of its test
+        return graph if is_general else gather_sums(copy_graph(graph))
 
     @cached_property
     def functional(self) -> fx.GraphModule:
@@ -146,14 +155,6 @@ class Variant:
         return None if parts is None else Variant(parts, self.signature, mask, self.backend)
 
 
-def functional_module(graph: fx.Graph) -> fx.GraphModule:
-    """A graph as a module that calls one operator after the other."""
-    graph = inline_custom(copy_graph(graph))
-    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
-        node.target = torch.ops.aten.reshape.default  # a batch may be laid out as no single value is
-    return fx.GraphModule({str(n.target): ir.constant(n) for n in graph.find_nodes(op="get_attr")}, graph)
-
-
 def captured(parts: Any, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
     """The inputs and outputs of a forward that `parts` says are kept for its backward."""
     found = [args[i] for i in parts.captured_inputs]
@@ -163,7 +164,7 @@ def captured(parts: Any, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
 
 def runnable(forward: fx.Graph) -> fx.Graph:
     """The forward as it runs: custom functions inlined, no tensor returned twice (autograd gives each one history)."""
-    graph = narrow(inline_custom(copy_graph(forward)))
+    graph = gather_sums(narrow(inline_custom(copy_graph(forward))))
     seen: set[fx.Node] = set()
     results = []
     for result in ir.outputs(graph):

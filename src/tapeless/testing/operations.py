@@ -86,9 +86,6 @@ _LINES = {
     """,
     "linalg": """
         torch.linalg.inv({a} + 4 * torch.eye({a}.shape[-1], dtype={a}.dtype))
-        torch.linalg.det({a})
-        torch.linalg.slogdet({a})
-        torch.linalg.solve({a} + 4 * torch.eye({a}.shape[-1], dtype={a}.dtype), {b})
         torch.linalg.matrix_exp({a} / 4)
         torch.linalg.vector_norm({a}, {n}, {d})
         {a}.norm()
@@ -98,6 +95,10 @@ _LINES = {
         torch.linalg.matrix_power({a}, {n}); torch.linalg.lstsq({a}, {b})[0]
         torch.linalg.vector_norm({a}, float('inf'), {d}); torch.linalg.vander({a}, N={n}); {a}.norm(1.5, {d})
         torch.renorm({a}, 2, 0, 1.0); torch.linalg.matrix_norm({a}, 1)
+    """,
+    "systems": """
+        torch.linalg.det({a}); torch.linalg.slogdet({a}); torch.logdet({a} @ {a}.mT)
+        torch.linalg.solve({a} + 4 * torch.eye({a}.shape[-1], dtype={a}.dtype), {b})
     """,
     "linear": """
         {a} + {b}; {a} - 2 * {b}; -{a}; {a} / 3; {a}.transpose({d}, {e}); {a}.reshape(-1); {a}.unsqueeze({d})

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._dynamo import symbolic_convert, trace_rules
 from torch._dynamo.convert_frame import fullgraph_capture
 from torch._dynamo.exc import TorchDynamoException
@@ -19,6 +20,11 @@ from torch._guards import TracingContext, tracing
 from torch._logging._internal import log_state
 
 from tapeless.errors import ProgramFailed, Where
+
+
+def is_static(tensor: torch.Tensor) -> bool:
+    """Does this tensor belong to a module, so that it is the same at every call? Relies on Dynamo's mark."""
+    return isinstance(tensor, torch.nn.Parameter) or hasattr(tensor, "_dynamo_static_input_type")
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ def trace_function(
     Relies on `fullgraph_capture`, the common entry of Dynamo's ahead-of-time frontends: nothing is cached or guarded.
     """
     static = torch._dynamo.config.patch(assume_static_by_default=True, automatic_dynamic_shapes=False)
-    with get_metrics_context(), static, _blaming_the_program():
+    with get_metrics_context(), static, _TracingAutograd(), _blaming_the_program():
         output = fullgraph_capture(function, args, kwargs)
     found = output.backend_input
     if found is None:
@@ -148,8 +154,14 @@ def _name_in_logs(filename: str, line: int) -> str | None:
 symbolic_convert.get_funcname = _name_in_logs
 
 
-COMPILER = ("ir", "rules", "differentiate", "specialize", "partition", "backends", "runtime", "torch_internals")
+COMPILER = (
+    "ir", "rules", "differentiate", "specialize", "partition", "backends", "background", "cache", "runtime",
+    "torch_internals",
+)  # fmt: skip
 skip_in_dynamo(*(str(Path(__file__).parent.parent / folder) for folder in COMPILER))
+
+
+set_tracer = set_eval_frame  # who looks on as Python runs: Dynamo, or None; returns who did before
 
 
 set_grad_enabled = torch._C._set_grad_enabled  # how Dynamo writes the start and the end of a `no_grad` region

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
+import os
 import pickle
-from collections.abc import Callable, Sequence
+import platform
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,6 +19,8 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tapeless.torch_internals.fakes import fake_mode_of, without_modes
+
+aten = torch.ops.aten
 
 
 def compile_with_inductor(
@@ -41,10 +48,22 @@ def decompose_for_inductor(function: Callable[..., Any], fakes: Sequence[Any]) -
     fake_mode = fake_mode_of(fakes)
     with without_modes(), torch.no_grad(), tracing(TracingContext(fake_mode)), config.patch(fallback_random=True):
         with fake_mode, enable_python_dispatcher():
-            decomposed = make_fx(function, select_decomp_table(), "real")(*fakes)
+            table = {**select_decomp_table(), aten.scatter_add.default: _add_one_per_row}
+            decomposed = make_fx(function, table, "real")(*fakes)
         with virtualized.V.set_fake_mode(fake_mode):
             joint_graph_passes(decomposed)
     return decomposed
+
+
+def _add_one_per_row(into: Any, dim: int, index: Any, values: Any) -> Any:
+    """`scatter_add` of one element per row, as losses over classes have it: elementwise, so that kernels fuse it."""
+    others = [d for d in range(into.dim()) if d != dim % max(into.dim(), 1)]
+    one_each = into.dim() and index.shape[dim] == 1 and all(index.shape[d] == into.shape[d] for d in others)
+    if not one_each or index.shape != values.shape:
+        return NotImplemented
+    positions = torch.arange(into.shape[dim], device=into.device)
+    positions = positions.view([-1 if d == dim % into.dim() else 1 for d in range(into.dim())])
+    return into + torch.where(positions == index, values, 0)
 
 
 def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int) -> Any:
@@ -59,8 +78,69 @@ def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int) -> 
     inputs = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
     module.graph.output_node().meta["user_visible_output_idxs"] = list(range(visible))
     context = TracingContext(fake_mode_of(inputs))
-    with without_modes(), torch.no_grad(), tracing(context), config.patch(fallback_random=True):
+    with without_modes(), torch.no_grad(), tracing(context), config.patch(fallback_random=True), _best_instructions():
         return compile_fx_inner(module, inputs, is_backward=backward)
+
+
+def take_strides(module: fx.GraphModule, strides: dict[str, Sequence[int]]) -> None:
+    """Let named inputs of a graph have other strides than those they were traced with."""
+    for node in module.graph.find_nodes(op="placeholder"):
+        val = node.meta["val"]
+        if node.name in strides and tuple(strides[node.name]) != val.stride():
+            with without_modes(), fake_mode_of([val]):
+                node.meta["val"] = torch.empty_strided(val.shape, strides[node.name], dtype=val.dtype)
+
+
+def strides_given(compiled: Any) -> list[tuple[int, ...] | None]:
+    """The strides of each result of what `compile_decomposed` made, where no size varies; None of a number.
+
+    Relies on `output_strides`, by which the forward tells AOTAutograd what its backward is to be compiled for.
+    """
+    return [None if strides is None else tuple(map(int, strides)) for strides in compiled.output_strides]
+
+
+@contextlib.contextmanager
+def _best_instructions() -> Iterator[None]:
+    """Inductor tries every set of vector instructions by compiling a program for it, and takes the best one. Here only
+    the best one is tried, unless a setting asks for another.
+
+    Relies on `pick_vec_isa`, which takes the first of `valid_vec_isa_list`.
+    """
+    from torch._inductor import config, cpu_vec_isa
+
+    every = _every_instruction_set()
+    if config.cpp.simdlen is None and "ATEN_CPU_CAPABILITY" not in os.environ:
+        cpu_vec_isa.valid_vec_isa_list = _best_instruction_set
+    try:
+        yield
+    finally:
+        cpu_vec_isa.valid_vec_isa_list = every  # not what was there before: another thread may be in here as well
+
+
+@functools.cache
+def _every_instruction_set() -> Callable[[], list[Any]]:
+    from torch._inductor import cpu_vec_isa
+
+    return cpu_vec_isa.valid_vec_isa_list
+
+
+@functools.cache
+def _best_instruction_set() -> list[Any]:
+    from torch._inductor import cpu_vec_isa
+
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return _every_instruction_set()()
+    known = set(cpu_vec_isa.x86_isa_checker())
+    candidates = (isa for isa in cpu_vec_isa.supported_vec_isa_list if set(str(isa).split()) <= known)
+    return list(itertools.islice(filter(bool, candidates), 1))
+
+
+def try_instructions() -> None:
+    """Find out now what Inductor would find out when it compiles: which vector instructions work. Takes seconds."""
+    from torch._inductor import cpu_vec_isa
+
+    with _best_instructions():
+        cpu_vec_isa.pick_vec_isa()
 
 
 def min_cut(joint: fx.GraphModule, inputs: int, outputs: int, static: Sequence[int]) -> list[fx.GraphModule]:
@@ -104,7 +184,10 @@ class Artifact:
         from torch._inductor.output_code import CompiledFxGraphConstants
 
         compiled = pickle.loads(self.data)
-        with config.patch(compile_threads=1):  # kernels are there already: nothing is to be started for them
+        with (
+            config.patch(compile_threads=1),
+            _best_instructions(),
+        ):  # kernels are there already: nothing is to be started for them
             compiled.after_deserialization(CompiledFxGraphConstants())
         return cast(Any, torch.compiler.disable(compiled.current_callable))  # Dynamo may look on, and would trace it
 

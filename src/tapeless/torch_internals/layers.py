@@ -30,6 +30,13 @@ def is_wrapped(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and functorch.is_functorch_wrapped_tensor(tensor)
 
 
+def requires_grad_anywhere(tensor: torch.Tensor) -> bool:
+    """Does the tensor, or one inside it, require a gradient? Each layer of transforms wraps it once more."""
+    while functorch.is_functorch_wrapped_tensor(tensor) and not tensor.requires_grad:
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor.requires_grad
+
+
 def innermost_layer() -> Layer | None:
     """The transform that the next operator meets first."""
     return None if functorch.peek_interpreter_stack() is None else Layer(_interpreter())

@@ -12,8 +12,10 @@ from torch.utils._pytree import tree_map_only
 
 from tapeless import torch_internals
 from tapeless.ir import graph as ir
+from tapeless.ir.copying import copy_graph
 from tapeless.ir.cost import likely_bytes
-from tapeless.ir.custom import inlined
+from tapeless.ir.custom import inline_custom
+from tapeless.ir.sums import gather_sums
 from tapeless.partition.rederive import is_view
 from tapeless.partition.split import Split
 from tapeless.specialize.rewrite import specialize
@@ -35,7 +37,7 @@ class Whole:
 
 def join(parts: Split, loss: int) -> Whole:
     """Both graphs of `parts` as one, which starts the backward with a gradient of 1 at the output `loss`."""
-    forward, graph = inlined(parts.forward), fx.Graph()
+    forward, graph = _as_it_runs(parts.forward), fx.Graph()
     copies: dict[Any, Any] = {}
     for node in forward.nodes:
         if node.op != "output":
@@ -56,7 +58,11 @@ def join(parts: Split, loss: int) -> Whole:
 
 def _backward_of(parts: Split, loss: int) -> fx.Graph:
     undefined = [k for k, output in enumerate(parts.cotangent_outputs) if output != loss]
-    return inlined(specialize(parts.backward, len(parts.cotangent_outputs), undefined))
+    return _as_it_runs(specialize(parts.backward, len(parts.cotangent_outputs), undefined))
+
+
+def _as_it_runs(graph: fx.Graph) -> fx.Graph:
+    return gather_sums(inline_custom(copy_graph(graph)))
 
 
 def returning_gradients(whole: Whole) -> fx.Graph:
@@ -128,6 +134,7 @@ class Writer:
         if self.update.buffers:
             for i in self.gradients:
                 self._add_to_buffer(i, ready[i])
+            ready = self._ready()
         if not self.update.last or self.update.kind is None:
             return
         if self.update.clip is not None:
@@ -139,7 +146,7 @@ class Writer:
         for i in sorted(self.gradients, key=lambda i: self._order[ready[i]]):
             chunk.append(i)
             if sum(likely_bytes(ir.value(self.gradients[k])) for k in chunk) >= CHUNK:
-                self._place = ready[i]
+                self._place = self._behind(ready[i])
                 self._update_all(chunk)
                 chunk = []
         self._place = self.graph.output_node().prev
@@ -154,11 +161,14 @@ class Writer:
             found[i] = max([gradient, self._last_input, *readers], key=self._order.__getitem__)
         return found
 
+    def _behind(self, node: fx.Node) -> fx.Node:
+        """Where calls can stand that follow `node`: behind all inputs, of which there may be more by now."""
+        return self._last_input if node.op == "placeholder" else node
+
     def _add_to_buffer(self, i: int, place: fx.Node) -> None:
-        self._place = place
+        self._place = self._behind(place)
         buffer = self._input(Further("sum", i), f"sum_{self.parameters[i].name}", ir.value(self.parameters[i]))
         self.gradients[i] = self._emit(aten.add_.Tensor, buffer, self.gradients[i])
-        self._order[self.gradients[i]] = self._order[place]
 
     def _clip(self, most: float) -> None:
         """Scale all gradients by one factor, as `torch.nn.utils.clip_grad_norm_` does."""

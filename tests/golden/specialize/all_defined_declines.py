@@ -25,13 +25,11 @@ def backward(args):
     del t_1, threshold_backward
     t_2 = torch.t(a)  # f32[2, 3]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
     del a
-    mm_2 = torch.mm(g_matmul, t_2)  # f32[4, 3]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
-    del t_2
+    g_trunk = mm.addmm_(g_matmul, t_2)  # f32[4, 3]  total of trunk  all_defined_declines.py:2  trunk = x.tanh()
+    del mm, t_2
     t_3 = torch.t(trunk)  # f32[3, 4]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
     mm_3 = torch.mm(t_3, g_matmul)  # f32[3, 2]  grad_of matmul  all_defined_declines.py:3  return trunk @ a, torch.relu(trunk @ b)
     del t_3, g_matmul
-    g_trunk = mm.add_(mm_2)  # f32[4, 3]  total of trunk  all_defined_declines.py:2  trunk = x.tanh()
-    del mm, mm_2
     tanh_backward = aten.tanh_backward.default(g_trunk, trunk)  # f32[4, 3]  grad_of trunk  all_defined_declines.py:2  trunk = x.tanh()
     del g_trunk, trunk
     return [tanh_backward, mm_3, mm_1]

@@ -1,0 +1,173 @@
+"""Compositions of transforms, ours and torch's, that random ones found to be wrong."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import func
+from torch.utils._pytree import tree_leaves
+
+import tapeless
+from comparing import assert_values, leaf, seeded
+
+
+def agree(observe, ours, reference):
+    assert_values(tree_leaves(observe(reference)), tree_leaves(observe(ours)))
+
+
+def points(*shapes):
+    return seeded(0, lambda: [leaf(*shape) for shape in shapes])
+
+
+# --- transforms of torch around compiled functions --------------------------------------------------------------------
+
+
+def tower(f, order):
+    """A gradient of a gradient … by the second argument."""
+    for _ in range(order):
+        f = (lambda inner: lambda x, w: func.grad(inner, argnums=1)(x, w).sin().sum())(f)
+    return f
+
+
+@pytest.mark.parametrize("order", range(1, 5))
+@pytest.mark.parametrize(
+    "f", (lambda x, w: (x @ w).tanh().sum(), lambda x, w: (x @ w).pow(4).sum()), ids=("tanh", "power")
+)
+def test_autograd_by_what_the_transforms_take_for_a_constant(f, order):
+    def observe(f):
+        x, w = points((2, 3), (3, 2))
+        value = tower(f, order)(x, w)
+        return value, torch.autograd.grad(value, (x, w))
+
+    agree(observe, tapeless.compile(f), f)
+
+
+def written(x, v):
+    y = x.clone()
+    y[0] = v * 2
+    y[:, 1] *= v[0]
+    y[1:].add_(x[:-1].sin())
+    return y.exp()
+
+
+@pytest.mark.parametrize("in_dims", ((0, 0), (1, None)), ids=str)
+def test_a_batch_of_writes(in_dims):
+    """Torch's own rule for batches of `select_scatter` counts gradients several times."""
+
+    def observe(f):
+        x, v = points((3, 2), (2,))
+        given = [t if d is None else torch.stack([t, t.sin()], d) for t, d in zip((x, v), in_dims, strict=True)]
+        out = func.vmap(f, in_dims)(*given)
+        return out, torch.autograd.grad(out.sin().sum(), (x, v))
+
+    agree(observe, tapeless.compile(written), written)
+    agree(
+        observe,
+        lambda x, v: tapeless.linearize(written, x, v)[1](x.cos(), v),
+        lambda x, v: func.jvp(written, (x, v), (x.cos(), v))[1],
+    )
+
+
+def test_transforms_of_torch_around_ours():
+    """Torch has neither a derivative of `aten.copy` nor a second one of fused attention."""
+
+    def attend(x):
+        q, k, v = x.unbind(0)
+        return F.scaled_dot_product_attention(q, k, v).sin().sum()
+
+    def written_out(x):
+        q, k, v = x.unbind(0)
+        return ((q @ k.mT / 2**0.5).softmax(-1) @ v).sin().sum()
+
+    (x,) = (t.detach() for t in points((3, 1, 1, 2, 2)))
+    agree(lambda f: func.jacrev(f)(x), tapeless.hessian(attend), func.hessian(written_out))
+
+    (y, v) = (t.detach() for t in points((3, 2), (2,)))
+    total = lambda x, v: written(x, v).sum()  # noqa: E731
+    agree(lambda f: func.grad(lambda x: f(x, v).sin().sum())(y), tapeless.hessian(total), func.hessian(total))
+
+
+# --- what a function returns ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ("T", "mT", "H"))
+def test_a_part_of_an_argument_is_a_result(part):
+    """Dynamo takes it off the argument by itself, outside the graph."""
+
+    def f(x):
+        return x.sin(), getattr(x, part)
+
+    (x,) = (t.detach() for t in points((2, 3)))
+    agree(lambda f: func.vmap(f)(torch.stack([x, x + 1])), tapeless.compile(f), f)
+    agree(lambda jacobian: jacobian(f)(x), tapeless.jacobian, func.jacrev)
+    agree(lambda jacobian: jacobian(lambda x: getattr(x, part))(x), tapeless.jacobian, func.jacrev)
+
+
+def test_results_that_depend_on_each_other():
+    def f(x, w):
+        h = (x @ w).tanh()
+        return h.sum(), (h, (h * h).exp())
+
+    def observe(grad):
+        x, w = points((2, 3), (3, 2))
+        gradient, (h, out) = grad(f, has_aux=True)(x, w)
+        return [torch.autograd.grad(t.sin().sum(), h, retain_graph=True)[0] for t in (gradient, out)]
+
+    agree(observe, tapeless.grad, func.grad)
+
+
+# --- by-products, and tangents that overflow --------------------------------------------------------------------------
+
+
+def definite(x):
+    return x @ x.mT + 3 * torch.eye(3, dtype=x.dtype)
+
+
+FACTORED = {
+    "det": lambda x: definite(x).det(),
+    "logdet": lambda x: definite(x).logdet(),
+    "complex slogdet": lambda x: torch.linalg.slogdet(torch.complex(definite(x), x))[0].imag,
+    "solve": lambda x: torch.linalg.solve(definite(x), x).sin().sum(),
+    "solve from the right": lambda x: torch.linalg.solve(definite(x), x, left=False).sin().sum(),
+    "transposed": lambda x: (definite(x).mT.det() * torch.linalg.solve(definite(x).mT, x[0])).sum(),
+}
+
+
+@pytest.mark.parametrize("name", FACTORED)
+def test_factors_that_torch_takes_for_constants(name):
+    """Both derivatives inside one traced function: the inner one is torch's, which reads the factors."""
+    f, (x,) = FACTORED[name], (t.detach() for t in points((3, 3)))
+    expected = func.jacrev(lambda x: func.grad(f)(x).mul(x.cos()).sum())(x)  # of all but the direction
+    expected = expected - func.grad(lambda y: (func.grad(f)(x) * y.cos()).sum())(x)
+
+    def pushed(x, direction):
+        return func.jvp(f, (x,), (direction,))[1]
+
+    assert_values([expected], [tapeless.grad(pushed)(x, x.cos())])
+    assert_values([expected], [tapeless.jacobian(pushed, mode="forward")(x, x.cos())])
+
+
+def test_logcumsumexp_of_numbers_far_apart():
+    x = torch.tensor([-1000.0, 0.0, 5.0, -2000.0], dtype=torch.float64)
+    direction = torch.tensor([1.0, 0.0, -2.0, 3.0], dtype=torch.float64)
+    shares = torch.eye(4, dtype=torch.float64)
+    shares[2:] = 0
+    shares[2:, 1:3] = x[1:3].softmax(0)
+
+    assert_values([shares @ direction], [tapeless.jvp(lambda x: x.logcumsumexp(0), (x,), (direction,))[1]])
+
+
+def test_logcumsumexp_to_third_order():
+    """Against sums of exponentials: eager's third derivative is not a number."""
+    (x,) = (t.detach() for t in points((3, 2)))
+
+    def f(x):
+        return x.logcumsumexp(0).sin().sum()
+
+    def plain(x):
+        return x.exp().cumsum(0).log().sin().sum()
+
+    agree(lambda f: func.hessian(f)(x), tapeless.compile(f), plain)
+    expected = func.jacrev(func.jacrev(func.grad(plain)))(x)
+    for modes in (("forward", "forward"), ("reverse", "forward"), ("forward", "reverse")):
+        third = tapeless.jacobian(tapeless.jacobian(tapeless.grad(f), mode=modes[0]), mode=modes[1])
+        assert_values([expected], [third(x)])
