@@ -247,39 +247,25 @@ class _Type:
     dtype: torch.dtype
     device: torch.device
     bits: tuple[bool, bool]  # is it to be conjugated when it is read, to be negated?
-    place: tuple[int, int] | None  # of a view: where in its storage it begins, and how long that is
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _Type:
         bits = (tensor.is_conj(), tensor.is_neg())
-        return cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, bits, _place(tensor))
+        return cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, bits)
 
     def is_laid_out_as(self, tensor: torch.Tensor) -> bool:
         """The same strides, where a stride is ever taken. A copy would do but for views, whose tangents are views."""
         dims = zip(self.shape, self.stride, tensor.stride(), strict=True)
-        if 0 not in self.shape and any(n != 1 and own != other for n, own, other in dims):
-            return False
-        return self.bits == (tensor.is_conj(), tensor.is_neg()) and self.place in (None, _place(tensor))
+        alike = 0 in self.shape or all(n == 1 or own == other for n, own, other in dims)
+        return alike and self.bits == (tensor.is_conj(), tensor.is_neg())
 
     def empty(self) -> torch.Tensor:
-        if self.place is not None:
-            start, length = self.place
-            plain = torch.empty(length, dtype=self.dtype, device=self.device)
-            plain = plain.as_strided(self.shape, self.stride, start)
-        elif 0 in self.stride:
+        if 0 in self.stride:
             plain = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         else:
             plain = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
         plain = plain.conj() if self.bits[0] else plain
         return torch.ops.aten._neg_view(plain) if self.bits[1] else plain
-
-
-def _place(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """None for what is no view, and for views that repeat elements: these cannot be written to."""
-    reach = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    if tensor._base is None or tensor.numel() > reach:
-        return None
-    return int(tensor.storage_offset()), tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
 def _tangent(found: Any, kind: _Type | None) -> Any:
