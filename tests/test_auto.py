@@ -19,7 +19,7 @@ from torch import nn
 
 from comparing import seeded
 from models import TwoHeads
-from tapeless.backends.auto import LIVE as alone_graphs
+from tapeless.backends.auto import LIVE as ALONE
 from tapeless.backends.auto import Auto
 from tapeless.background import race
 from tapeless.background.compiler import Compiler
@@ -40,7 +40,7 @@ def alone():
     """Programs of other tests do not count."""
     torch._dynamo.reset()
     gc.collect()
-    EARLIER.update((*LIVE, *alone_graphs))
+    EARLIER.update((*LIVE, *ALONE))
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_a_program_without_gradients(compiled_wins):
     model = seeded(0, lambda: nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))).double()
     call, x = auto(model), torch.randn(3, 4, dtype=torch.float64)
     expected, start = model(x).detach(), time.monotonic()
-    while ["inductor stays"] != [graph.state for graph in alone_graphs if graph not in EARLIER]:
+    while ["inductor stays"] != [graph.state for graph in ALONE if graph not in EARLIER]:
         with torch.no_grad():
             torch.testing.assert_close(expected, call(x))
         assert time.monotonic() - start < PATIENCE
