@@ -223,7 +223,7 @@ def cats(draw: Draw):
     return f, tuple(parts)
 
 
-@for_passes("drop_single_split", "merge_splits", "split_to_unbind", "join_pieces", "join_reshaped_chunks")
+@for_passes("drop_single_split", "merge_splits", "split_to_unbind", "join_pieces", "join_chunks")
 def pieces(draw: Draw):
     rank = number(draw, 1, 4)
     x = tensor(draw, *shape(draw, rank, 1, 6))

@@ -132,6 +132,22 @@ def test_eagers_own_gradients_may_be_wrong():
     assert "gradients (eager's defect)" in met
 
 
+def test_eagers_own_defects_in_single_precision():
+    """Eager's second derivative of a clamped `logit` is NaN at 0; differences in double precision say so."""
+    x = torch.tensor([-1.0, 0.3, 0.7, 2.0], requires_grad=True)
+    met = compare(lambda x: x.relu().logit(0.1), [x])
+
+    assert ["gradients", "second gradients (eager's defect)", "tangents"] == met
+
+
+def test_a_mistake_in_single_precision_is_not_excused():
+    """Though eager has a defect at the same place."""
+    x = torch.tensor([-1.0, 0.3, 0.7, 2.0], requires_grad=True)
+
+    with pytest.raises(Difference, match="second gradients"):
+        compare(lambda x: x.relu().logit(0.1), [x], compiled=lambda x: x.relu().logit(0.1) + (x - x.detach()).square())
+
+
 def test_a_mistake_is_not_excused():
     """Finite differences side with eager here."""
 

@@ -51,9 +51,10 @@ SPLITS = {
     "a piece twice": ("join_pieces", lambda x: cat((p := x.sin().split(4, 1))[:1] * 2 + p[1:]).cos(), True),
     "a piece read elsewhere": ("join_pieces", lambda x: [cat(p := x.sin().split(4, 1)).cos(), p[1].tan()], True),
     "other operands": ("join_pieces", lambda x: cat([x.cos(), *x.sin().split(4, 1), x.tan()]).cos(), True),
-    "another dim": ("join_pieces", lambda x: cat(x.sin().split(4, 1), 2).cos(), False),
-    "stack": ("join_pieces", lambda x: torch.stack(x.sin().split(4, 1), 1).cos(), False),
-    "stack, another dim": ("join_pieces", lambda x: torch.stack(x.sin().split(4, 1), 3).cos(), False),
+    "another dim": ("join_chunks", lambda x: cat(x.sin().split(4, 1), 2).cos(), True),
+    "stack": ("join_chunks", lambda x: torch.stack(x.sin().split(4, 1), 1).cos(), True),
+    "stack, another dim": ("join_chunks", lambda x: torch.stack(x.sin().split(4, 1), 3).cos(), True),
+    "some pieces, another dim": ("join_chunks", lambda x: cat(x.sin().split(2, 1)[1:4], 2).cos(), True),
     # unbind
     "squeezed pieces": ("split_to_unbind", lambda x: [p.squeeze(1).cos() for p in x.sin().split(1, 1)], True),
     "squeezed along another dim": (
@@ -119,7 +120,12 @@ GROUPS = {
     "linear map of a permute": (
         "transpose_into_linear",
         lambda x, a, b, *w: F.linear(torch.stack([a, b]).sin().permute(0, 2, 1), a),
-        False,  # its weight trains: the gradient would be made per member
+        False,  # ATen itself multiplies the members as they lie
+    ),
+    "linear map, then permute and copy": (
+        "transpose_into_linear",
+        lambda x, a, b, *w: F.linear(torch.stack([a, b]).sin(), a, a[0]).permute(0, 2, 1).contiguous().cos(),
+        True,
     ),
     "product of a permute": (
         "transpose_into_product",

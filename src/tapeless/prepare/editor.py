@@ -236,6 +236,11 @@ class Site:
         """May a derivative pass here, so that values are kept for the backward?"""
         return self.node in self.editor.active
 
+    @property
+    def forced(self) -> bool:
+        """Is it wanted wherever it is right, whatever it costs?"""
+        return self.editor.forced
+
     def trains(self, node: fx.Node) -> bool:
         """May a derivative be asked of this value?"""
         return node in self.editor.active

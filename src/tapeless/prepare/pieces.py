@@ -71,17 +71,19 @@ def join_pieces(parts: list[Tensor], dim: int, out: Tensor, site: Site) -> Any:
 
 
 @rewrite(op.cat(parts, dim), op.stack(parts, dim))
-def join_reshaped_chunks(parts: list[Tensor], dim: int, out: Tensor, site: Site) -> Any:
-    """Equal chunks, each reshaped alike, put together: the reshape of the whole, its chunk axis moved into place."""
-    views: Any = site.node.args[0]
-    if any(operator_name(view) not in ("view", "_unsafe_view") for view in views):
+def join_chunks(parts: list[Tensor], dim: int, out: Tensor, site: Site) -> Any:
+    """Equal chunks side by side, each reshaped alike or not, put together: a reshape, the chunk axis moved into place."""
+    given: Any = site.node.args[0]
+    views = [node for node in given if operator_name(node) in ("view", "_unsafe_view")]
+    items = [view.args[0] for view in views] or given
+    call = _taken_apart(items)
+    shapes = {tuple(ir.value(node).shape) for node in given}
+    if call is None or len(views) not in (0, len(given)) or len(shapes) != 1:
         return None
-    call = _taken_apart([view.args[0] for view in views])
-    shapes = {tuple(ir.value(view).shape) for view in views}
-    if call is None or len(shapes) != 1 or not site.reach([*views, *(view.args[0] for view in views), call]):
+    if not site.reach([*views, *items, call]):
         return None
-    whole, at, dim = site.value(arguments(call)["self"]), arguments(call)["dim"], dim % out.dim()
-    chunks = whole.unflatten(at, (len(views), -1)).movedim(at % whole.dim(), 0).reshape(len(views), *shapes.pop())
+    chunks = _chunks(site.value(arguments(call)["self"]), items).reshape(len(items), *shapes.pop())
+    dim = dim % out.dim()
     together = chunks.movedim(0, dim)
     return together if operator_name(site.node) == "stack" else together.flatten(dim, dim + 1)
 
@@ -158,12 +160,22 @@ def _unsqueezed(box: Box, dim: int) -> Box:
 
 
 def _taken_apart(items: Sequence[Any]) -> fx.Node | None:
-    """The split whose results, of equal size, are just these in this order."""
-    call = items[0].args[0] if operator_name(items[0]) == "getitem" else None
+    """The split whose results, of equal size, these are, several and in this order."""
+    call = items[0].args[0] if operator_name(items[0]) == "getitem" and len(items) > 1 else None
     if call is None or operator_name(call) not in SPLITS or len({tuple(part.shape) for part in ir.value(call)}) != 1:
         return None
-    complete = len(items) == len(ir.value(call))
-    return call if complete and all(item.args == (call, i) for i, item in enumerate(items)) else None
+    first = _index(items[0])
+    return call if all(item.args == (call, first + i) for i, item in enumerate(items)) else None
+
+
+def _chunks(whole: Tensor, items: Sequence[fx.Node]) -> Tensor:
+    """Equal pieces of a value that lie side by side, one per row."""
+    call: Any = items[0].args[0]
+    dim = arguments(call)["dim"] % whole.dim()
+    size, count = ir.value(items[0]).shape[dim], len(items)
+    if whole.shape[dim] != count * size:
+        whole = whole.narrow(dim, _index(items[0]) * size, count * size)
+    return whole.unflatten(dim, (count, size)).movedim(dim, 0)
 
 
 def _groups(boxes: Sequence[Box], dim: int) -> Iterator[Joined | Box]:
@@ -227,5 +239,5 @@ PIECES: tuple[Pass, ...] = (
     merge_splits,
     split_to_unbind,
     join_pieces,
-    join_reshaped_chunks,
+    join_chunks,
 )

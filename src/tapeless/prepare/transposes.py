@@ -77,8 +77,8 @@ def transpose_into_linear(x: Tensor, weight: Tensor, out: Tensor, site: Site) ->
     shared: Any = site.through[-1].args[0]
     if x.dim() != 3 or not _swaps_matrices(turn) or ir.value(view).shape[:2] != x.shape[:2]:
         return None
-    if site.trains(shared) or not out.is_contiguous():
-        return None  # the gradient of the weight would be made per member and summed
+    if not out.is_contiguous() or (site.trains(shared) and not site.forced):
+        return None  # where it trains, the gradient of the weight would be made per member and summed
     bias = site.value(product.args[0]) if operator_name(product) == "addmm" else None
     many = weight.expand(x.shape[0], *weight.shape)
     if bias is None:

@@ -92,10 +92,10 @@ def _nudged(t: torch.Tensor, scale: Callable[[torch.Tensor], torch.Tensor]) -> t
 
 def _is_rounding(kind: Kind, eager: Call, expected: Values, actual: Values) -> bool:
     """Is ours about as near as eager's to what eager gives in wider floats?"""
-    if not any(isinstance(t, torch.Tensor) and t.dtype in EXACT for t in eager.args):
+    if not is_narrow(eager):
         return False
     try:
-        exact = kind(Call(eager.function, tree_map_only(torch.Tensor, _widened, eager.args), eager.kwargs))
+        exact = kind(widened(eager))
         pairs = list(zip(exact, expected, actual, strict=True))
     except (RuntimeError, ValueError):
         return False
@@ -112,6 +112,16 @@ def _is_as_near(exact: Any, theirs: Any, ours: Any) -> bool:
     largest = exact.detach().abs().max().clamp(min=0.1)  # what cancels was larger
     errors = [(t.detach().to(exact.dtype) - exact.detach()).abs().max() for t in (theirs, ours)]
     return bool(errors[1] <= 4 * errors[0] + derivatives.TOLERANCE.get(ours.dtype, 0.0) * largest)
+
+
+def is_narrow(call: Call) -> bool:
+    """Is there a wider dtype for some of the inputs?"""
+    return any(isinstance(t, torch.Tensor) and t.dtype in EXACT for t in call.args)
+
+
+def widened(call: Call) -> Call:
+    """The same call in double precision."""
+    return Call(call.function, tree_map_only(torch.Tensor, _widened, call.args), call.kwargs)
 
 
 def _widened(t: torch.Tensor) -> torch.Tensor:
