@@ -37,6 +37,11 @@ SPLITS = {
         lambda x: cat(torch.split(tensor=x.sin(), split_size_or_sections=4, dim=1)).cos(),
         True,
     ),
+    "sizes and dims that are computed": (  # pytorch#124629
+        "join_pieces",
+        lambda x: cat(torch.split(x.sin(), x.shape[1] // 3, dim=x.dim() - 2), x.ndim - 2).cos(),
+        True,
+    ),
     "chunk": ("join_pieces", lambda x: cat(x.sin().chunk(3, 1)).cos(), True),
     "concat": ("join_pieces", lambda x: torch.concat(x.sin().split(4, 1), axis=1).cos(), True),
     # splits of splits

@@ -59,7 +59,7 @@ SPELLINGS = {
     "keywords": lambda x, w, m, v: F.batch_norm(  # pytorch#196165: keywords of the convolution were dropped
         input=F.conv2d(x, weight=w, stride=2, padding=1), running_mean=m, running_var=v, training=False, eps=0.1
     ),
-    "no weight, no shift": lambda x, w, m, v: F.batch_norm(F.conv2d(x, w), m, v),
+    "no weight, no shift": lambda x, w, m, v: F.batch_norm(F.conv2d(x, w), m, v),  # pytorch#169011: defaults
     "weight, no shift": lambda x, w, m, v: F.batch_norm(F.conv2d(x, w, m), m, v, weight=v),
     "read twice": lambda x, w, m, v: [y := F.conv2d(x, w), F.batch_norm(y, m, v)],
     "normalized twice": lambda x, w, m, v: [F.batch_norm(F.conv2d(x, w), a, v) for a in (m, v)],
