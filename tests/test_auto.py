@@ -108,6 +108,32 @@ def test_higher_order_and_single_gradients_of_a_compiled_program(compiled_wins):
     torch.testing.assert_close(found[0], found[1])
 
 
+def test_what_is_saved_is_overwritten_only_if_nobody_else_holds_it(compiled_wins):
+    def f(x, w):
+        return torch.tanh(x @ w).square().sum()
+
+    call, kept = auto(f), []
+    x, w = (torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((3, 4), (4, 2)))
+    until("inductor stays", lambda _: torch.autograd.grad(call(x, w), (x, w)))
+    expected = torch.autograd.grad(f(x, w), (x, w))
+    loss = call(x, w)
+
+    for again in (True, True, False):
+        torch.testing.assert_close(torch.autograd.grad(loss, (x, w), retain_graph=again), expected)
+
+    def keep(t):
+        kept.append((t, t.clone()))
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        loss = call(x, w)
+    torch.testing.assert_close(torch.autograd.grad(loss, (x, w)), expected)
+
+    assert kept
+    for held, before in kept:
+        assert torch.equal(before, held)
+
+
 def test_gradients_that_the_program_calls_for(recwarn):
     """Dynamo breaks the graph there, looks on as the backward runs, and must not trace how it is timed."""
     eager, ours = (seeded(0, lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))).double() for _ in "ab")

@@ -514,6 +514,31 @@ def test_is_batch():
     assert [False, True] == seen
 
 
+def test_keeps_graph():
+    class Identity(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):  # type: ignore[override]
+            seen.append(torch_internals.keeps_graph())
+            return g
+
+    seen = []
+    y = Identity.apply(torch.ones((), requires_grad=True))
+    y.backward(retain_graph=True)
+    y.backward()
+
+    assert [True, False] == seen
+
+
+def test_has_saving_hooks():
+    assert not torch_internals.has_saving_hooks()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        assert torch_internals.has_saving_hooks()
+
+
 def test_in_fx_trace():
     seen = []
     torch.fx.experimental.proxy_tensor.make_fx(lambda x: seen.append(torch_internals.in_fx_trace()) or x)(torch.ones(2))
@@ -868,6 +893,19 @@ def test_strides_of_what_inductor_compiled():
     last = torch.randn(2, 3, 3, 8).permute(0, 3, 1, 2)
 
     torch.testing.assert_close(double([last])[0], 2 * last)
+
+
+@pytest.mark.parametrize("donated", [(), (1,)])
+def test_a_backward_writes_to_what_it_is_given_for_good(donated):
+    g, t = torch.randn(50, 50), torch.randn(50, 50)
+    with torch_internals.FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(g), mode.from_tensor(t)]
+    graph = torch_internals.decompose_for_inductor(lambda g, t: [(g * (1 - t * t)) @ g], fakes)
+    run = torch_internals.compile_decomposed(graph, True, 1, donated)
+    before, expected = t.clone(), (g * (1 - t * t)) @ g
+
+    torch.testing.assert_close(run([g, t])[0], expected)
+    assert torch.equal(before, t) != bool(donated)
 
 
 def test_symbolic_sizes_and_what_was_assumed_of_them():

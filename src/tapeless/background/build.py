@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,11 +38,11 @@ def _trial() -> threading.Thread:
     return trial
 
 
-def _compiled(graph: fx.GraphModule, backward: bool, visible: int) -> Any:
+def _compiled(graph: fx.GraphModule, backward: bool, visible: int, donated: Sequence[int] = ()) -> Any:
     if all(node.op in ("placeholder", "output") for node in graph.graph.nodes):
         raise Unsupported("nothing is left to be computed")
     _trial().join()
-    return torch_internals.compile_decomposed(graph, backward, visible)
+    return torch_internals.compile_decomposed(graph, backward, visible, donated)
 
 
 def _fake(kind: TensorType | str, fake_mode: Any, sizes: dict[str, Any]) -> Any:
@@ -80,7 +81,7 @@ def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
         strides = torch_internals.strides_given(compiled_forward)
         torch_internals.take_strides(backward, {n: s for n, k in wiring.captured_outputs.items() if (s := strides[k])})
     gradients = len(backward.graph.output_node().args[0])  # type: ignore[arg-type]
-    compiled_backward = _compiled(backward, True, gradients)
+    compiled_backward = _compiled(backward, True, gradients, wiring.donated)
     return lambda guards: Answer(
         forward=Artifact.of(compiled_forward),
         guards=guards,
@@ -89,6 +90,7 @@ def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
         captured_inputs=tuple(wiring.captured_inputs.values()),
         captured_outputs=tuple(wiring.captured_outputs.values()),
         arguments=wiring.arguments,
+        donated=wiring.donated,
     )
 
 
@@ -128,11 +130,12 @@ class _Wiring:
         results = list(forward.graph.output_node().args[0])  # type: ignore[arg-type]
         real = results[: order.real_outputs]
         known = {node.name: k for k, node in reversed(list(enumerate(real))) if isinstance(node, fx.Node)}
-        saved = [node for node in results[order.real_outputs :] if node.name not in inputs and node.name not in known]
-        known |= {node.name: order.real_outputs + k for k, node in enumerate(dict.fromkeys(saved))}
-        forward.graph.output_node().args = ([*real, *dict.fromkeys(saved)],)
+        hidden = (node for node in results[order.real_outputs :] if node.name not in inputs and node.name not in known)
+        saved = list(dict.fromkeys(hidden))
+        known |= {node.name: order.real_outputs + k for k, node in enumerate(saved)}
+        forward.graph.output_node().args = ([*real, *saved],)
         forward.recompile()
-        self.outputs = len(real) + len(dict.fromkeys(saved))
+        self.outputs = len(real) + len(saved)
         read = [node.name for node in backward.graph.find_nodes(op="placeholder")]
         self.captured_inputs = {name: inputs[name] for name in read if name in inputs}
         self.captured_outputs = {n: known[n] for n in read if n in known and n not in inputs}
@@ -142,3 +145,17 @@ class _Wiring:
         position = {name: self.outputs + k for k, name in enumerate(captures)}
         position |= {f"tangents_{k + 1}": output for k, output in enumerate(order.cotangents)}
         self.arguments = tuple(position[name] for name in read)
+        gradients: Any = backward.graph.output_node().args[0]
+        own = _with_memory_of_their_own(saved, [*forward.graph.find_nodes(op="placeholder"), *real, *gradients])
+        self.donated = tuple(k for k, name in enumerate(read) if name in own)
+
+
+def _with_memory_of_their_own(saved: Sequence[fx.Node], others: Sequence[Any]) -> set[str]:
+    """Saved values that nobody else holds: they share memory with nothing that is given, returned or saved besides."""
+    held = Counter(map(_memory, (*saved, *others)))
+    return {node.name for node in saved if held[_memory(node)] == 1}
+
+
+def _memory(node: Any) -> int | None:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None

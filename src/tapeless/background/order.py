@@ -58,6 +58,7 @@ class Answer:
     captured_inputs: tuple[int, ...] = ()
     captured_outputs: tuple[int, ...] = ()
     arguments: tuple[int, ...] = ()
+    donated: tuple[int, ...] = ()  # arguments of the backward that it may write to
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def join_pieces(parts: list[Tensor], dim: int, out: Tensor, site: Site) -> Any:
 
 @rewrite(op.cat(parts, dim), op.stack(parts, dim))
 def join_chunks(parts: list[Tensor], dim: int, out: Tensor, site: Site) -> Any:
-    """Equal chunks side by side, each reshaped alike or not, put together: a reshape, the chunk axis moved into place."""
+    """Equal chunks side by side, perhaps each reshaped alike, put together: one reshape, the chunk axis moved."""
     given: Any = site.node.args[0]
     views = [node for node in given if operator_name(node) in ("view", "_unsafe_view")]
     items = [view.args[0] for view in views] or given

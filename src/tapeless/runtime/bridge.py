@@ -304,6 +304,9 @@ def _batched(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> l
 
 def _fused(ctx: Any, backward: Any, args: list[Any], cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
     """The compiled backward; should it not know the strides of what it is given, the generated one."""
+    if ctx.shares or torch_internals.keeps_graph():  # others hold what the backward writes to, or it runs again
+        for k in ctx.variant.donated:
+            args[k] = args[k].clone()
     ctx.maybe_clear_saved_tensors()
     try:
         with torch_internals.without_autocast():
@@ -389,6 +392,7 @@ def _save(ctx: Any, captured: list[Any]) -> None:
     if ctx.variant.saves_numbers:
         ctx.numbers = [None if isinstance(v, torch.Tensor) else v for v in captured]
         captured = [v for v in captured if isinstance(v, torch.Tensor)]
+    ctx.shares = isinstance(ctx.variant, Fused) and torch_internals.has_saving_hooks()
     if captured:
         ctx.save_for_backward(*captured)
 

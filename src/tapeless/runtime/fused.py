@@ -46,6 +46,7 @@ class Fused:
         self.forward = answer.forward.load()
         self.backward = Backward(backward.graph, answer.arguments, backward.gradient_inputs, backward.inputs)
         self.backward.run = answer.backward.load()
+        self.donated = answer.donated
         self.formats = [*plain.formats[:real], *[None] * (answer.outputs - real)]
         self.constant_outputs = [*(i for i in plain.constant_outputs if i < real), *range(real, answer.outputs)]
         self.sizes = [k for k, node in enumerate(ir.inputs(plain.parts.forward)) if not ir.is_tensor(node)]
@@ -77,10 +78,12 @@ class Fused:
         return captured(self.parts, args, outs)
 
     def _check(self, args: Sequence[Any], outs: Sequence[Any]) -> None:
-        """Nothing that is saved may share memory with what the caller can change: autograd would not notice."""
+        """Nothing that is saved may share memory with what the caller can change, for autograd would not notice, nor,
+        if the backward writes to it, with what else is saved."""
         real = self.parts.real_outputs
         visible = {_memory(value) for value in (*args, *outs[:real])} - {None}
-        if any(_memory(value) in visible for value in outs[real:]):
+        saved = [memory for value in outs[real:] if (memory := _memory(value)) is not None]
+        if visible & set(saved) or (self.donated and len(set(saved)) < len(saved)):
             raise NotServed
         self._checked = True
 

@@ -66,20 +66,40 @@ def _add_one_per_row(into: Any, dim: int, index: Any, values: Any) -> Any:
     return into + torch.where(positions == index, values, 0)
 
 
-def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int) -> Any:
+def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int, donated: Sequence[int] = ()) -> Any:
     """What Inductor makes of a decomposed graph: a function of one list, whose first `visible` results keep strides.
 
-    Relies on `compile_fx_inner`, on `user_visible_output_idxs`, which it reads, and on a tracing context, without which
-    nothing is cached on disk.
+    A backward may write to its inputs at `donated`. Relies on `compile_fx_inner`, on `user_visible_output_idxs` and
+    `bw_donated_idxs`, which it reads, and on a tracing context, without which nothing is cached on disk.
     """
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
 
-    inputs = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
+    placeholders = module.graph.find_nodes(op="placeholder")
+    inputs = [node.meta["val"] for node in placeholders]
     module.graph.output_node().meta["user_visible_output_idxs"] = list(range(visible))
     context = TracingContext(fake_mode_of(inputs))
+    if donated:
+        context.fw_metadata = cast(Any, _Donations(list(donated)))
+        _name_donated(module, [placeholders[k] for k in donated])
     with without_modes(), torch.no_grad(), tracing(context), config.patch(fallback_random=True), _best_instructions():
         return compile_fx_inner(module, inputs, is_backward=backward)
+
+
+@dataclass(frozen=True)
+class _Donations:
+    """What Inductor asks of AOTAutograd's metadata."""
+
+    bw_donated_idxs: list[int]
+    static_input_indices: Sequence[int] = ()
+
+
+def _name_donated(module: fx.GraphModule, placeholders: Sequence[fx.Node]) -> None:
+    """Inductor's cache knows a graph by its text alone: here the text says which inputs may be overwritten."""
+    for k, node in enumerate(placeholders):
+        node.target = f"donated_{k}"
+        node._rename(node.target)
+    module.recompile()
 
 
 def take_strides(module: fx.GraphModule, strides: dict[str, Sequence[int]]) -> None:

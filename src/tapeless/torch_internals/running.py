@@ -22,6 +22,16 @@ def is_batch(tensor: torch.Tensor) -> bool:
     return not torch._C._has_storage(tensor)
 
 
+def keeps_graph() -> bool:
+    """May the backward that runs now run once more (`retain_graph=True`)?"""
+    return torch._C._autograd._get_current_graph_task_keep_graph()  # type: ignore[attr-defined]
+
+
+def has_saving_hooks() -> bool:
+    """Is what autograd saves now handed to hooks (`torch.autograd.graph.saved_tensors_hooks`)?"""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None  # type: ignore[attr-defined]
+
+
 def in_fx_trace() -> bool:
     """Is a function being traced by `torch.fx`, as `torch.func.linearize` does? Dynamo refuses to work inside."""
     return is_fx_symbolic_tracing()
