@@ -337,3 +337,29 @@ class TwoHeads(nn.Module):
     def forward(self, x):
         h = self.trunk(x)
         return self.first(h), self.second(h).softmax(-1)
+
+
+class SchNet(nn.Module):
+    """An energy from pairs of atoms: continuous-filter convolutions, summed where messages arrive."""
+
+    def __init__(self, species: int = 3, width: int = 8, rounds: int = 2, basis: int = 6, cutoff: float = 4.0) -> None:
+        super().__init__()
+        self.cutoff = cutoff
+        self.register_buffer("centers", torch.linspace(0, cutoff, basis))
+        self.embedding = nn.Embedding(species, width)
+        self.filters = nn.ModuleList(
+            nn.Sequential(nn.Linear(basis, width), nn.Softplus(), nn.Linear(width, width)) for _ in range(rounds)
+        )
+        self.before = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(rounds))
+        self.after = nn.ModuleList(nn.Sequential(nn.Softplus(), nn.Linear(width, width)) for _ in range(rounds))
+        self.head = nn.Sequential(nn.Linear(width, width), nn.Softplus(), nn.Linear(width, 1))
+
+    def forward(self, species: Tensor, between: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        distance = between.norm(dim=1, keepdim=True)
+        fade = torch.where(distance < self.cutoff, (torch.pi * distance / self.cutoff).cos() + 1, 0.0) / 2
+        radial = torch.exp(-((distance - self.centers) ** 2))
+        atoms = self.embedding(species)
+        for filters, before, after in zip(self.filters, self.before, self.after, strict=True):
+            messages = before(atoms)[j] * filters(radial) * fade
+            atoms = atoms + after(torch.zeros_like(atoms).index_add(0, i, messages))
+        return self.head(atoms).sum()

@@ -8,6 +8,7 @@ from torch import nn
 
 import tapeless
 from comparing import assert_values, seeded
+from models import SchNet
 
 STEPS = 20
 
@@ -56,16 +57,12 @@ def gradient_penalty(model, call, data):
 
 
 def force_field(model, call, data):
-    """Energies from distances; the loss reads forces and stress."""
-
-    def energy(model, positions, strain):
-        moved = positions @ (torch.eye(3, dtype=torch.float64) + (strain + strain.mT) / 2)
-        distances = (moved[data["i"]] - moved[data["j"]]).square().sum(1, keepdim=True).sqrt()
-        return call(model, (-distances).exp()).sum()
-
-    e = energy(model, data["positions"], data["strain"])
-    force, stress = torch.autograd.grad(e, (data["positions"], data["strain"]), create_graph=True)
-    return e.square() + (force - data["force"]).square().mean() + stress.square().mean()
+    """The loss reads energy, forces and stress, which are derivatives by positions and strain."""
+    shear = torch.eye(3, dtype=torch.float64) + (data["strain"] + data["strain"].mT) / 2
+    moved = data["positions"] @ shear
+    energy = call(model, data["species"], moved[data["i"]] - moved[data["j"]], data["i"], data["j"])
+    force, stress = torch.autograd.grad(energy, (data["positions"], data["strain"]), create_graph=True)
+    return energy.square() + (force - data["force"]).square().mean() + stress.square().mean()
 
 
 def maml(model, call, data):
@@ -163,9 +160,10 @@ def points():
 
 
 def molecule():
-    i, j = torch.triu_indices(4, 4, 1)
-    positions, strain = normal(4, 3).requires_grad_(), torch.zeros(3, 3, dtype=torch.float64, requires_grad=True)
-    return mlp(1), {"positions": positions, "strain": strain, "force": normal(4, 3), "i": i, "j": j}
+    i, j = torch.nonzero(~torch.eye(6, dtype=torch.bool)).T
+    positions, strain = normal(6, 3).requires_grad_(), torch.zeros(3, 3, dtype=torch.float64, requires_grad=True)
+    data = {"positions": positions, "strain": strain, "force": normal(6, 3), "species": torch.randint(3, (6,))}
+    return SchNet().double(), {**data, "i": i, "j": j}
 
 
 def plain(model, *args):
@@ -228,6 +226,47 @@ def test_force_field(way):
     expected = train(force_field, molecule, eager)
 
     assert_values(expected, train(force_field, molecule, WAYS[way]()))
+
+
+def adversaries():
+    """A generator and its critic, alternating; each loss is a function of both."""
+    torch.manual_seed(0)
+    nets = nn.ModuleDict({"generator": mlp(3, 2), "critic": mlp(2)})
+    return nets, {name: torch.optim.Adam(net.parameters(), lr=1e-2) for name, net in nets.items()}
+
+
+def critic_loss(nets, call, data):
+    fake = call(nets["generator"], data["noise"]).detach()
+    between = (data["mix"] * data["real"] + (1 - data["mix"]) * fake).requires_grad_()
+    penalty = (gradient(call(nets["critic"], between), between).norm(dim=1) - 1).square().mean()
+    return call(nets["critic"], fake).mean() - call(nets["critic"], data["real"]).mean() + 10 * penalty
+
+
+def generator_loss(nets, call, data):
+    return -call(nets["critic"], call(nets["generator"], data["noise"])).mean()
+
+
+def train_adversaries(loss):
+    (nets, optimizers), losses = adversaries(), []
+    for _ in range(STEPS):
+        data = {"real": normal(6, 2), "noise": normal(6, 3), "mix": torch.rand(6, 1, dtype=torch.float64)}
+        for name, program in (("critic", critic_loss), ("generator", generator_loss)):
+            nets.zero_grad()
+            value = loss(program, nets, data)
+            value.backward()
+            losses += [value, *(p.grad for p in nets.parameters())]
+            optimizers[name].step()
+    return [t for t in losses if t is not None], [t is None for t in losses]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_adversaries(way):
+    """WGAN-GP, both networks trained; who gets no gradient is the same too."""
+    expected, missing = train_adversaries(eager)
+    found, lacking = train_adversaries(WAYS[way]())
+
+    assert missing == lacking
+    assert_values(expected, found)
 
 
 # --- with transforms in place of autograd.grad ----------------------------------------------------------------------
@@ -342,19 +381,45 @@ def test_backward_inside_the_compiled_function():
     assert_values(step(models[0], x), tapeless.compile(step)(models[1], x))
 
 
-def test_leaf_made_inside():
-    """`x.detach().requires_grad_()` inside: Dynamo breaks the graph there, and the numbers are eager's."""
+def leaf_inside(model, x):
+    x = x.detach().requires_grad_()
+    return gradient(model(x), x).square().mean()
 
-    def loss(model, x):
-        x = x.detach().requires_grad_()
-        return gradient(model(x), x).square().mean()
+
+def leaf_returned(model, x):
+    x = x.detach().requires_grad_()
+    return model(x).sum(), x
+
+
+def leaf_alone(model, x):
+    return x.detach().requires_grad_().sin()
+
+
+def test_leaf_made_inside():
+    """It is part of the graph where nobody outside can ask for its gradient."""
 
     def observe(loss):
         model, x = seeded(0, lambda: (mlp(2), normal(3, 2)))
         loss(model, x).backward()
         return [p.grad for p in model.parameters()]
 
-    assert_values(observe(loss), observe(tapeless.compile(loss)))
+    assert_values(observe(leaf_inside), observe(tapeless.compile(leaf_inside, fullgraph=True)))
+
+
+@pytest.mark.parametrize("program", [leaf_returned, leaf_alone])
+def test_leaf_that_shows(program):
+    """It breaks the graph, as Dynamo has it, and has its gradient."""
+    model, x = seeded(0, lambda: (mlp(2), normal(3, 2)))
+    with pytest.raises(Exception, match="requires_grad_"):
+        tapeless.compile(program, fullgraph=True)(model, x)
+
+    found = []
+    for function in (program, tapeless.compile(program)):
+        results = function(model, x)
+        value = results[0] if isinstance(results, tuple) else results
+        found.append([value, *torch.autograd.grad(value.sum(), results[1:] if isinstance(results, tuple) else value)])
+
+    assert_values(*found)
 
 
 def test_a_compiled_module_stays_a_module():

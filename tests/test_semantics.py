@@ -285,6 +285,17 @@ class Frozen(nn.Sequential):
         self.double()
 
 
+class Twice(nn.Module):
+    """A layer that reads two inputs one after the other, as those of twins do."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer.double()
+
+    def forward(self, x):
+        return self.layer(x).square() + self.layer(x.sin())
+
+
 def autocast(program):
     def call(*args):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -313,6 +324,9 @@ MODULES = (
     module("batch norm eval", lambda: nn.BatchNorm1d(3).double().eval(), (4, 3)),
     module("batch norm without affine", lambda: nn.BatchNorm1d(3, affine=False).double(), (4, 3)),
     module("instance norm statistics", lambda: nn.InstanceNorm1d(3, track_running_stats=True).double(), (2, 3, 5)),
+    module("batch norm twice", lambda: Twice(nn.BatchNorm2d(3)), (4, 3, 2, 2)),
+    module("instance norm twice", lambda: Twice(nn.InstanceNorm1d(3, track_running_stats=True)), (2, 3, 5)),
+    module("spectral norm twice", lambda: Twice(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))), (4, 3)),
     module("parametrised weight", lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 2).double()), (4, 3)),
     module("transformer layer", lambda: nn.TransformerEncoderLayer(4, 2, 8, 0.1, batch_first=True).double(), (2, 3, 4)),
 )

@@ -209,6 +209,21 @@ def test_a_loss_module_a_loss_of_the_models_own_and_results_beside_the_loss():
     assert not scores.requires_grad
 
 
+def penalized(model, x, y):
+    leaf = x.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(model(leaf)[0].square().sum(), leaf, create_graph=True)
+    return cross_entropy(model, x, y) + (slope.norm(dim=1) - 1).square().mean()
+
+
+def test_a_gradient_penalty():
+    """The leaf is the loss's own; nobody else can ask for its gradient."""
+    eager, ours = pair(lambda parameters: optim.Adam(parameters, 1e-2))
+    step = tapeless.train_step(ours[0], penalized, ours[1])
+    for x, y in batches(4):
+        torch.testing.assert_close(step(x, y), eager_step(*eager, x, y, penalized))
+        assert_equal_states(eager, ours)
+
+
 def test_weight_decay_leaves_an_unused_head_alone():
     model = net()
     before = {name: p.clone() for name, p in model.unused.named_parameters()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import fx
@@ -43,9 +44,14 @@ def carries_tangent(node: fx.Node) -> bool:
     if node.op == "get_attr" or node.target is torch.ops.aten.detach.default or is_nondifferentiable(node.target):  # type: ignore[arg-type]
         return False
     if node.target is operator.getitem:
-        return ir.is_differentiable_type(ir.value(node))
+        return ir.is_differentiable_type(ir.value(node)) and not _is_constant_result(*node.args)
     val = ir.value(node)
     return any(ir.is_differentiable_type(v) for v in (val if isinstance(val, (tuple, list)) else (val,)))
+
+
+def _is_constant_result(call: Any, index: Any) -> bool:
+    rule = rule_of(call.target)
+    return rule is not None and index in rule.constant_results
 
 
 def is_inert(value: fx.Node, user: fx.Node) -> bool:

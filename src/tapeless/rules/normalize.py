@@ -281,6 +281,11 @@ def batch_norm_training(g, input, weight, bias, out, eps):
     return _batch_norm(g, input, weight, bias, None, None, out, True, eps)
 
 
+# The running statistics are brought up to date behind autograd's back.
+nondifferentiable(aten._native_batch_norm_legit_functional.default, results=(3, 4))
+nondifferentiable(aten._batch_norm_with_update_functional.default, results=(4, 5))
+
+
 @jvp(
     aten.native_batch_norm.default,
     aten._native_batch_norm_legit.default,

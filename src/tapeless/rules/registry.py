@@ -52,6 +52,7 @@ class Rule:
     jvp: Tangent | None = None
     zero_groups: tuple[Names, ...] = ()  # the result is zero if all arguments of one group are
     constants: set[str] = field(default_factory=set)  # arguments that carry no derivative, as eager decides
+    constant_results: set[int] = field(default_factory=set)  # results that carry none
 
     def formula(self, argument: str) -> Formula | None:
         return self.vjps.get(argument)
@@ -77,7 +78,10 @@ def is_nondifferentiable(op: OpOverload) -> bool:
 
 def declared() -> tuple[Any, ...]:
     """All that is declared now, to be compared with what was declared before."""
-    rules = ((r.op, r.form, *r.vjps.items(), r.jvp, r.zero_groups, frozenset(r.constants)) for r in RULES.values())
+    rules = (
+        (r.op, r.form, *r.vjps.items(), r.jvp, r.zero_groups, frozenset(r.constants), frozenset(r.constant_results))
+        for r in RULES.values()
+    )
     return *rules, frozenset(NONDIFFERENTIABLE)
 
 
@@ -177,14 +181,16 @@ def zero(*ops: OpOverload, arguments: str | Names = ()) -> None:
             rule.jvp = _zero_jvp
 
 
-def nondifferentiable(*ops: OpOverload, arguments: str | Names = ()) -> None:
-    """It has no derivative; or, with `arguments`, no derivative in these (its other arguments account for them)."""
-    if not arguments:
+def nondifferentiable(*ops: OpOverload, arguments: str | Names = (), results: Sequence[int] = ()) -> None:
+    """It has no derivative; or none in `arguments` (its other arguments account for them), or none of `results`."""
+    if not arguments and not results:
         NONDIFFERENTIABLE.update(ops)
         return
     for op in ops:
         _check_names(op, _names(arguments))
-        _rule(op, "vjp").constants.update(_names(arguments))
+        rule = _rule(op, "vjp")
+        rule.constants.update(_names(arguments))
+        rule.constant_results.update(results)
 
 
 # -- reading -------------------------------------------------------------------------------------------------------

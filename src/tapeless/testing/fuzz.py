@@ -10,6 +10,7 @@ differences judge) is printed too and counted apart.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import itertools
 import sys
 import time
@@ -194,6 +195,7 @@ def main() -> None:
     parser.add_argument("--families", default=",".join(FAMILIES), help="of operations, separated by commas")
     parser.add_argument("--out", type=Path, help="append a line to this table")
     given = parser.parse_args()
+    faulthandler.enable()  # a kernel of eager's may end the process
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     start, record, minutes = time.monotonic(), Record(), 0.0

@@ -260,9 +260,9 @@ _LINES = {
     """,
     "rnn": """
         torch.rnn_tanh_cell({a}, {b}, {c}, {c})
-        torch.gru_cell({a}[:, :1], {b}[:, :1], {c}[:3, :1], {c}[:3, :1])
+        torch.gru_cell({a}.flatten(1)[:, :1], {b}.flatten(1)[:, :1], *[{c}.flatten(1)[:3, :1]] * 2)
         torch.rnn_relu_cell({a}, {b}, {c}, {c})
-        torch.lstm_cell({a}[:, :1], ({b}[:, :1], {b}[:, :1]), {c}[:4, :1], {c}[:4, :1])
+        torch.lstm_cell({a}.flatten(1)[:, :1], [{b}.flatten(1)[:, :1]] * 2, *[{c}.flatten(1)[:4, :1]] * 2)
     """,
     "select": """
         {a}[0]

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -15,9 +15,11 @@ from torch._dynamo import symbolic_convert, trace_rules
 from torch._dynamo.convert_frame import fullgraph_capture
 from torch._dynamo.exc import TorchDynamoException
 from torch._dynamo.funcname_cache import get_funcname
+from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.utils import get_metrics_context
 from torch._guards import TracingContext, tracing
 from torch._logging._internal import log_state
+from torch.utils._pytree import tree_leaves
 
 from tapeless.errors import ProgramFailed, Where
 
@@ -70,12 +72,46 @@ def trace_function(
 class _TracingAutograd(contextlib.AbstractContextManager[None]):
     """`torch._dynamo.config.patch(trace_autograd_ops=True)`, which takes longer than a small program."""
 
+    is_active = False
+
     def __enter__(self) -> None:
-        self.before = torch._dynamo.config.trace_autograd_ops
-        torch._dynamo.config.trace_autograd_ops = True
+        self.before = torch._dynamo.config.trace_autograd_ops, _TracingAutograd.is_active
+        torch._dynamo.config.trace_autograd_ops = _TracingAutograd.is_active = True
 
     def __exit__(self, *_: Any) -> None:
-        torch._dynamo.config.trace_autograd_ops = self.before
+        torch._dynamo.config.trace_autograd_ops, _TracingAutograd.is_active = self.before
+
+
+_refuse_leaves = OutputGraph._check_requires_grad_intermediate_outputs
+
+
+def _refuse_leaves_that_show(output: OutputGraph, results: list[Any], tx: Any) -> None:
+    """Dynamo refuses a result that was computed from a leaf made inside (`x.detach().requires_grad_()`), because
+    AOTAutograd would not tell that it requires a gradient. Nothing is lost if it requires one for an input's sake too.
+
+    Relies on the method that is replaced by this one, and on `leaf_var_creation_order`, which it reads.
+    """
+    if not (_TracingAutograd.is_active and _require_grad_anyway(output, results)):
+        _refuse_leaves(output, results, tx)
+
+
+def _require_grad_anyway(output: OutputGraph, results: list[Any]) -> bool:
+    """Do all results that require a gradient depend on an input that does? A leaf itself does not."""
+    leaves = {v.as_proxy().node for v in output.leaf_var_creation_order if not v.source}
+    reached: set[fx.Node] = set()
+    for node in output.graph.nodes:
+        begins = node.op == "placeholder" or any(n in reached for n in node.all_input_nodes)
+        if begins and node not in leaves and _may_require_grad(node.meta.get("example_value")):
+            reached.add(node)
+    return all(v.as_proxy().node in reached for v in results if v.is_tensor() and v.requires_grad)
+
+
+def _may_require_grad(example: Any) -> bool:
+    tensors = [leaf for leaf in tree_leaves(example) if isinstance(leaf, torch.Tensor)]
+    return any(t.requires_grad for t in tensors)
+
+
+OutputGraph._check_requires_grad_intermediate_outputs = cast(Any, _refuse_leaves_that_show)
 
 
 @dataclass(frozen=True)
