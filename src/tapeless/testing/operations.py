@@ -97,7 +97,9 @@ _LINES = {
         torch.renorm({a}, 2, 0, 1.0); torch.linalg.matrix_norm({a}, 1)
     """,
     "systems": """
-        torch.linalg.det({a}); torch.linalg.slogdet({a}); torch.logdet({a} @ {a}.mT)
+        torch.linalg.det({a} + 3 * torch.eye({a}.shape[-1], dtype={a}.dtype))
+        torch.linalg.slogdet({a} + 3 * torch.eye({a}.shape[-1], dtype={a}.dtype))
+        torch.logdet({a} @ {a}.mT + 2 * torch.eye({a}.shape[-2], dtype={a}.dtype))
         torch.linalg.solve({a} + 4 * torch.eye({a}.shape[-1], dtype={a}.dtype), {b})
     """,
     "linear": """
