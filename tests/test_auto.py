@@ -134,6 +134,31 @@ def test_what_is_saved_is_overwritten_only_if_nobody_else_holds_it(compiled_wins
         assert torch.equal(before, held)
 
 
+def test_each_graph_of_a_program_of_higher_order(compiled_wins):
+    """Energies, and forces that are derivatives of these: a backward that is differentiated in its turn."""
+    eager, ours = (seeded(0, lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))).double() for _ in "ab")
+    call = auto(ours)
+
+    def found(model, network, number):
+        x = seeded(number, lambda: torch.randn(6, 4, dtype=torch.float64)).requires_grad_()
+        energy = network(x).sum()
+        (force,) = torch.autograd.grad(energy, x, create_graph=True)
+        return torch.autograd.grad(energy + force.square().sum(), list(model.parameters()))
+
+    def step(number):
+        torch.testing.assert_close(found(ours, call, number), found(eager, eager, number))
+
+    start, number = time.monotonic(), 0
+    while not (alone := [a.state for a in ALONE if a not in EARLIER]) or set(alone) != {"inductor stays"}:
+        step(number)
+        number += 1
+        assert time.monotonic() - start < PATIENCE, alone
+        time.sleep(0.02)
+    step(number)
+
+    assert len(alone) >= 2  # the forward, and the backward that gets gradients of what is between
+
+
 def test_gradients_that_the_program_calls_for(recwarn):
     """Dynamo breaks the graph there, looks on as the backward runs, and must not trace how it is timed."""
     eager, ours = (seeded(0, lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))).double() for _ in "ab")

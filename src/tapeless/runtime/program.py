@@ -172,6 +172,16 @@ class Program:
         self._contests = None
         self._latest_choice = (None, None)
 
+    def _compile_apart(self) -> None:
+        """Backwards are differentiated in their turn, so that all values between them and the forward are needed: forward
+        and backward are not cut anew together, each graph is compiled by itself."""
+        if self._contests is not None:
+            self.give_up_compiling()
+            self.whole.use("auto")
+            for made_before in (self._trimmed, self._backwards):
+                made_before.clear()
+            self._latest_backward = (None, None)
+
     def backward(self, variant: Variant | Fused, mask: Mask, wanted: Mask) -> Backward:
         """The backward for this mask; where specialising would take long, the generic one until the mask recurs."""
         if isinstance(variant, Fused):
@@ -228,6 +238,7 @@ class Program:
         """
 
         def build() -> tuple[Backward, Program | None]:
+            self._compile_apart()
             backward = variant.specialized(mask, wanted)
             if not backward.arguments:
                 return backward, None

@@ -75,14 +75,19 @@ class Variant:
     def __init__(
         self, parts: Split, signature: Signature, expected: Mask | None = None, backend: str = "python"
     ) -> None:
-        self.parts, self.signature, self.backend = parts, signature, backend
+        self.parts, self.signature = parts, signature
         self.expected = expected or (True,) * parts.real_outputs  # the cotangents that this variant can take
-        self.forward = compile_graph(runnable(parts.forward), "forward", backend)
+        self.use(backend)
         results = ir.outputs(parts.forward)
         self.formats = [memory_format(ir.value(o)) if ir.is_tensor(o) else None for o in results]
         self.outputs = len(results)
         self.constant_outputs = self._constant_outputs()
         self.saves_numbers = not all(ir.is_tensor(node) for node in parts.captures)
+
+    def use(self, backend: str) -> None:
+        """From now on the forward, and backwards that are not made yet, run on another backend."""
+        self.backend = backend
+        self.forward = compile_graph(runnable(self.parts.forward), "forward", backend)
 
     def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         """What is kept for the backward."""
