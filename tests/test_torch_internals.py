@@ -562,6 +562,24 @@ class Squared(torch_internals.SingleLevelFunction):
         return None, 3 * g * torch_internals.without_dead_wrappers(ctx.saved_tensors)[0]
 
 
+def test_a_tensor_that_cannot_be_printed_leaves_no_keys_behind(monkeypatch):
+    """In torch's own function a local variable keeps transforms away, for as long as somebody holds its traceback."""
+    keys, problems = torch._C._dispatch_tls_local_exclude_set, []
+    monkeypatch.setattr(torch._tensor_str, "_str_intern", lambda *_, **__: 1 / 0)
+
+    def unprintable(x):
+        before = str(keys())
+        try:
+            repr(x)
+        except ZeroDivisionError as problem:
+            problems.append(problem)
+        assert before == str(keys())
+        return (x * x).sum()
+
+    assert [2, 2] == torch.func.grad(unprintable)(torch.ones(2)).tolist()
+    assert len(problems) == 1
+
+
 def test_layers():
     seen = []
 
