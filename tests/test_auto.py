@@ -37,7 +37,7 @@ EARLIER: weakref.WeakSet[Program | Auto] = weakref.WeakSet()
 
 @pytest.fixture(autouse=True)
 def alone():
-    """Programs of other tests do not count."""
+    """Programs of other tests do not count: where a graph breaks, Dynamo keeps its code in spite of the reset."""
     torch._dynamo.reset()
     gc.collect()
     EARLIER.update((*LIVE, *ALONE))

@@ -1,5 +1,7 @@
 """Compositions of transforms, ours and torch's, that random ones found to be wrong."""
 
+import gc
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -171,3 +173,110 @@ def test_logcumsumexp_to_third_order():
     for modes in (("forward", "forward"), ("reverse", "forward"), ("forward", "reverse")):
         third = tapeless.jacobian(tapeless.jacobian(tapeless.grad(f), mode=modes[0]), mode=modes[1])
         assert_values([expected], [third(x)])
+
+
+# --- what torch differentiates wrongly, inside a compiled function ----------------------------------------------------
+
+
+def layer_norm(x, w):
+    return F.layer_norm(x, (3,), w, w.cos())
+
+
+def batch_norm(x, w):
+    return F.batch_norm(x, None, None, w, w.cos(), True)
+
+
+def written_out_norm(dim):
+    def norm(x, w):
+        centred = x - x.mean(dim, keepdim=True)
+        return centred / (centred.square().mean(dim, keepdim=True) + 1e-5).sqrt() * w + w.cos()
+
+    return norm
+
+
+NORMS = {"layer": (layer_norm, written_out_norm(1)), "batch": (batch_norm, written_out_norm(0))}
+INNER = {
+    "grad of jacrev": lambda f: func.grad(lambda x, w: func.jacrev(f, argnums=1)(x, w).sin().sum(), argnums=(0, 1)),
+    "grad of grad": lambda f: func.grad(
+        lambda x, w: func.grad(lambda x: f(x, w).sin().sum())(x).sin().sum(), argnums=(0, 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("order", INNER)
+@pytest.mark.parametrize("norm", NORMS)
+def test_transforms_of_norms_inside_a_compiled_function(norm, order):
+    """Torch takes their statistics for constants."""
+    ours, reference = NORMS[norm]
+
+    def observe(f):
+        x, w = points((4, 3), (3,))
+        found = f(x, w)
+        return found, torch.autograd.grad(sum(t.sin().sum() for t in found), (x, w))
+
+    agree(observe, tapeless.compile(INNER[order](ours)), INNER[order](reference))
+
+
+def test_running_statistics_inside_a_compiled_function():
+    def kept(compiled):
+        mean, variance = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+        x, w = (t.detach() for t in points((4, 3), (3,)))
+        total = func.grad(lambda x: func.jacrev(lambda w: F.batch_norm(x, mean, variance, w, None, True))(w).sum())
+        (tapeless.compile(total) if compiled else total)(x)
+        assert mean.any()
+        return mean, variance
+
+    assert_values(kept(False), kept(True))
+
+
+@pytest.mark.parametrize("upper", (False, True), ids=("lower", "upper"))
+@pytest.mark.parametrize("method", (False, True), ids=("function", "method"))
+def test_derivatives_of_cholesky_inverse(upper, method):
+    """Against the inverse itself: eager's tangent is wrong, and its gradient where the other triangle is not zero."""
+    half = torch.triu if upper else torch.tril
+    x, direction = (t.detach() for t in points((3, 3), (3, 3)))
+    x, direction = x + 4 * torch.eye(3, dtype=x.dtype), half(direction)
+
+    def ours(x):
+        return x.cholesky_inverse(upper) if method else torch.cholesky_inverse(x, upper=upper)
+
+    def reference(x):
+        return (half(x).mT @ half(x) if upper else half(x) @ half(x).mT).inverse()
+
+    def pushed(f):
+        return lambda x: func.jvp(f, (x,), (direction,))
+
+    agree(lambda f: f(x), pushed(tapeless.compile(ours)), pushed(reference))
+    agree(lambda f: f(x), tapeless.compile(pushed(ours)), pushed(reference))
+    assert_values(
+        [half(func.grad(lambda x: reference(x).sin().sum())(x))],
+        [half(tapeless.grad(lambda x: ours(x).sin().sum())(x))],
+    )
+    second = func.jvp(func.grad(lambda x: reference(x).sin().sum()), (x,), (direction,))[1]
+    _, (product,) = tapeless.hvp(lambda x: ours(x).sin().sum(), (x,), (direction,))
+    assert_values([half(second)], [half(product)])
+
+
+# --- after a failure --------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_traced_leaves_nothing_behind():
+    """Dynamo fails on tangents of group norm, and torch failed again in its message: whatever came later was wrong."""
+
+    def norm(x, w):
+        return F.group_norm(x, 1, w).sin()
+
+    def written_out(x, w):
+        centred = x - x.mean((1, 2), keepdim=True)
+        return (centred / (centred.square().mean((1, 2), keepdim=True) + 1e-5).sqrt() * w[:, None]).sin()
+
+    x, w = (t.detach() for t in points((1, 2, 3), (2,)))
+    with pytest.raises(Exception, match=r"InferenceMode|FakeTensor"):
+        torch.compile(func.grad(lambda x: func.jacfwd(norm)(x, w).sum()), backend="eager")(x)
+    gc.collect()
+
+    def slope(f):
+        return func.grad(lambda x, w: func.jacrev(f)(x, w).sin().sum(), argnums=(0, 1))(x, w)
+
+    agree(slope, tapeless.compile(norm), written_out)
+    agree(slope, norm, written_out)

@@ -60,6 +60,16 @@ def made_under_no_grad(x, z):
     return y * x, y
 
 
+APART = (
+    case("detach", written(lambda y, z: y.detach().mul_(2)), V, V),
+    case("detach, with a gradient of its own", written(lambda y, z: y.detach().mul_(z)), V, V),
+    case("detach, view", written(lambda y, z: y.detach()[:1].mul_(2)), V, V),
+    case("detach under no_grad", under_no_grad(lambda y, z: y.detach().mul_(z)), V, V),
+    case("data", written(lambda y, z: y.data.mul_(2)), V, V),
+    case("data under no_grad", under_no_grad(lambda y, z: y.data.mul_(z)), V, V),
+)
+
+
 @pytest.mark.parametrize("which", ((0,), (0, 1)), ids=str)
 @table(
     case("mul_", under_no_grad(lambda y, z: y.mul_(2)), V, V),
@@ -68,16 +78,17 @@ def made_under_no_grad(x, z):
     case("copy_", under_no_grad(lambda y, z: y.copy_(z)), V, V),
     case("copy_ of a constant", under_no_grad(lambda y, z: y.copy_(z.detach())), V, V),
     case("view", under_no_grad(lambda y, z: y[:1].mul_(3)), V, V),
-    case("detach", written(lambda y, z: y.detach().mul_(2)), V, V),
-    case("detach, with a gradient of its own", written(lambda y, z: y.detach().mul_(z)), V, V),
-    case("detach, view", written(lambda y, z: y.detach()[:1].mul_(2)), V, V),
-    case("detach under no_grad", under_no_grad(lambda y, z: y.detach().mul_(z)), V, V),
-    case("data", written(lambda y, z: y.data.mul_(2)), V, V),
-    case("data under no_grad", under_no_grad(lambda y, z: y.data.mul_(z)), V, V),
+    *APART,
     case("made under no_grad", made_under_no_grad, V, V),
 )
 def test_unseen_write(case, which):
     agree(case.program, lambda: [leaf(*shape) for shape in case.inputs], which)
+
+
+@pytest.mark.parametrize("which", ((0,), (0, 1)), ids=str)
+@table(*APART)
+def test_unseen_write_where_nothing_requires_a_gradient(case, which):
+    agree(case.program, lambda: [leaf(*shape).detach() for shape in case.inputs], which)
 
 
 # --- outputs that require no gradient ---------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Programs whose loss contains gradients: the gradient call inside or outside the compiled function, equal to eager."""
 
 import functools
+import gc
+import weakref
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 import tapeless
 from comparing import assert_values, seeded
 from models import SchNet
+from tapeless.runtime.program import LIVE
 
 STEPS = 20
 
@@ -427,3 +430,28 @@ def test_a_compiled_module_stays_a_module():
 
     assert isinstance(model, nn.Module)
     assert 4 == len(list(model.parameters()))
+
+
+def test_a_program_with_gradients_inside_is_freed():
+    torch._dynamo.reset()
+    gc.collect()
+    before = set(map(id, LIVE))
+
+    def used():
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+        def penalty(x):
+            (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+            return slope.square().sum()
+
+        call = tapeless.compile(penalty)
+        call(torch.randn(2, 3, requires_grad=True)).backward()
+        own = [program for program in LIVE if id(program) not in before]
+        assert own
+        return [weakref.ref(each) for each in (model, penalty, call, *own)]
+
+    references = used()
+    torch._dynamo.reset()
+    gc.collect()
+
+    assert [None] * len(references) == [reference() for reference in references]

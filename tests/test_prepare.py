@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import fx, nn
 
 import tapeless
 from comparing import case, constant, table
@@ -21,6 +21,7 @@ from tapeless.ir import graph as ir
 from tapeless.options import Options
 from tapeless.pipeline import preparation, trace
 from tapeless.prepare import check
+from tapeless.prepare.calls import number
 
 EVERY = ", ".join(f"{rule.name}!" for rule in prepare.PREPARE)
 
@@ -379,3 +380,11 @@ def test_symbolic_sizes_decline_or_hold():
             torch.testing.assert_close(
                 *(torch.autograd.grad(o.sum(), given, retain_graph=True)[0] for o in (actual, expected))
             )
+
+
+def test_a_number_in_the_place_of_a_tensor():
+    """Torch's transforms leave `_to_copy(1)` behind."""
+    node = fx.Graph().call_function(torch.ops.aten._to_copy.default, (1,), {"dtype": torch.float64})
+    ir.set_value(node, torch.ones((), dtype=torch.float64))
+
+    assert 1.0 == number(node)

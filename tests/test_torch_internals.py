@@ -386,6 +386,24 @@ def test_the_fake_mode_of_a_trace_is_found():
     assert found is expected
 
 
+def test_control_flow_in_transform():
+    """Dynamo's error inside a transform is known by its frames; outside one it is none of ours."""
+
+    def chosen(x):
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)).sum()
+
+    def ill_formed(x):
+        return torch.cond(x.sum() > 0, lambda x: x, lambda x: (x, x), (x,))
+
+    def problem_of(function):
+        with pytest.raises(Exception) as found:
+            torch.compile(function, backend="eager", fullgraph=True)(torch.ones(2))
+        return torch_internals.control_flow_in_transform(found.value)
+
+    assert "`torch.cond` inside a transform" in str(problem_of(torch.func.grad(chosen)))
+    assert problem_of(ill_formed) is None
+
+
 def test_dynamo_names_functions_for_its_logs_alone(monkeypatch):
     """Dynamo looks the name up where we replaced it; it is given where the log is written, and only there."""
     asked = []
@@ -560,6 +578,24 @@ class Squared(torch_internals.SingleLevelFunction):
     @staticmethod
     def backward(ctx, g):
         return None, 3 * g * torch_internals.without_dead_wrappers(ctx.saved_tensors)[0]
+
+
+def test_a_tensor_that_cannot_be_printed_leaves_no_keys_behind(monkeypatch):
+    """In torch's own function a local variable keeps transforms away, for as long as somebody holds its traceback."""
+    keys, problems = torch._C._dispatch_tls_local_exclude_set, []
+    monkeypatch.setattr(torch._tensor_str, "_str_intern", lambda *_, **__: 1 / 0)
+
+    def unprintable(x):
+        before = str(keys())
+        try:
+            repr(x)
+        except ZeroDivisionError as problem:
+            problems.append(problem)
+        assert before == str(keys())
+        return (x * x).sum()
+
+    assert [2, 2] == torch.func.grad(unprintable)(torch.ones(2)).tolist()
+    assert len(problems) == 1
 
 
 def test_layers():

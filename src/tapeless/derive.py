@@ -18,11 +18,10 @@ from tapeless.errors import Unsupported
 from tapeless.functions import Runner, Slot, Traced, slots
 from tapeless.ir import graph as ir
 from tapeless.ir import text
-from tapeless.ir.control import Branch, Scan, While
 from tapeless.ir.copying import copy_graph, copy_nodes
-from tapeless.ir.opaque import AutogradVjp
 from tapeless.partition.split import Split, split
 from tapeless.rules.traced import functional_graph
+from tapeless.runtime.functional import refuse_choices
 from tapeless.specialize.rewrite import specialize
 
 aten = torch.ops.aten
@@ -162,7 +161,7 @@ def pushforward(traced: Traced, wrt: Sequence[Slot], outputs: Sequence[Slot]) ->
 def jacobian(traced: Traced, of: Sequence[Slot], wrt: Sequence[Slot], forward: bool) -> tuple[Traced, list[Slot]]:
     """With the Jacobian of each of `of` by each of `wrt`, row by row, as further outputs, and where they are."""
     halves = pushforward(traced, wrt, of) if forward else pullback(traced, of, wrt)
-    _refuse_choices(halves.linear.graph)
+    refuse_choices(halves.linear.graph, "a Jacobian through")
     captured = halves.captures(ir.inputs(halves.forward.graph), ir.outputs(halves.forward.graph))
     rows = [traced.output_value(slot) for slot in of]
     columns = [traced.input_value(slot) for slot in wrt]
@@ -178,24 +177,6 @@ def jacobian(traced: Traced, of: Sequence[Slot], wrt: Sequence[Slot], forward: b
     graph.eliminate_dead_code()
     types = [ir.value(block) for block in blocks]
     return _with_more_outputs(traced, graph, types)
-
-
-def _refuse_choices(graph: fx.Graph) -> None:
-    """All rows are computed at once, as one program; what is decided while a program runs is not known to it."""
-    for node in ir.calls(graph):
-        if isinstance(node.target, (Branch, While, AutogradVjp)) or _has_unknown_length(node):
-            region = ir.region(node)
-            what, where = (region.op, region.where) if region else (node.target, ir.where(node))
-            raise Unsupported(
-                f"a Jacobian through {what}, which decides while it runs\n  at {where}\n"
-                "  Use `vjp` or `jvp`, one row or column at a time."
-            )
-        if isinstance(node.target, Scan):
-            _refuse_choices(node.target.body)
-
-
-def _has_unknown_length(node: fx.Node) -> bool:
-    return isinstance(node.target, Scan) and isinstance(node.args[0], fx.Node)
 
 
 def _rowwise(halves: Halves, rows: Any, columns: Any, captures: Any) -> list[torch.Tensor]:

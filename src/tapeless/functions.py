@@ -28,7 +28,7 @@ from tapeless.ir.copying import copy_nodes
 from tapeless.options import Options
 from tapeless.pipeline import captured_and_prepared
 from tapeless.runtime import units
-from tapeless.runtime.functional import functional_module
+from tapeless.runtime.functional import functional_module, naming_control_flow
 from tapeless.runtime.program import Recent
 from tapeless.runtime.signature import Signature
 from tapeless.runtime.stages import runnable_program
@@ -136,7 +136,7 @@ class Runner:
         with torch_internals.without_autocast():  # the graph says which dtypes it wants
             if torch_internals.in_functorch():
                 outs = self.layered(inputs)
-                return list(self.functional(*inputs)) if outs is None else outs
+                return self._left_to_torch(inputs) if outs is None else outs
             recording = torch.is_grad_enabled()
             requires_grad = tuple(recording and isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
             if any(requires_grad) or torch_internals.in_forward_mode():
@@ -152,6 +152,10 @@ class Runner:
             return units.apply(unit, [*inputs, *constants])
         except TapelessError:  # an operator without a rule
             return None
+
+    def _left_to_torch(self, inputs: Sequence[Any]) -> list[Any]:
+        with naming_control_flow(self.graph):
+            return list(self.functional(*inputs))
 
     @cached_property
     def _unit(self) -> tuple[units.Unit, list[Any]] | None:

@@ -15,6 +15,7 @@ import torch
 
 from tapeless import functions, torch_internals
 from tapeless.functions import Traced, filled
+from tapeless.runtime.functional import naming_control_flow
 from tapeless.torch_internals import is_wrapped
 
 FAILURES = 4  # in a row, after which a function is left to eager without being traced
@@ -43,7 +44,13 @@ class Transformable:
                 return self.function(*args, **kwargs)
             if torch_internals.in_functorch():
                 return self._run(args, kwargs)
-            return compiled(*args, **kwargs)
+            try:
+                return compiled(*args, **kwargs)
+            except Exception as problem:
+                clearer = torch_internals.control_flow_in_transform(problem)
+                if clearer is None:
+                    raise
+                raise clearer from problem
 
         return call
 
@@ -53,7 +60,10 @@ class Transformable:
             return self.function(*args, **kwargs)
         traced, inputs = found
         outs = traced.runner.layered(traced.ready(inputs))
-        return self.function(*args, **kwargs) if outs is None else filled(traced.out, outs)
+        if outs is not None:
+            return filled(traced.out, outs)
+        with naming_control_flow(traced.graph):
+            return self.function(*args, **kwargs)
 
     def _traced(self, args: Any, kwargs: Any) -> tuple[Traced, list[Any]] | None:
         """The graph at arguments like these, and its inputs; None where only eager will do."""

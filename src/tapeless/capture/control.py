@@ -25,9 +25,21 @@ class _Undifferentiated(torch.autograd.Function):
     """The results of a call, of which autograd knows that they depend on its arguments, and nothing else."""
 
     @staticmethod
-    def forward(ctx: Any, call: Callable[..., Any], *tensors: torch.Tensor) -> Any:
+    def forward(call: Callable[..., Any], *tensors: torch.Tensor) -> Any:
         with torch_internals.below_autograd():
             return call(tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is saved; but `torch.func` asks for it."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """A batch of calls, which torch writes as one."""
+        call, *tensors = args
+        batched = torch.func.vmap(lambda *each: call(each), in_dims[1:], randomness=info.randomness)
+        outs = _Undifferentiated.apply(lambda whole: batched(*whole), *tensors)
+        return outs, (0,) * len(outs)
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:

@@ -3,12 +3,14 @@
 In eager such a write changes the values of a tensor and leaves its derivative what it was. A functional graph knows
 values alone, so the Dynamo graph is run once on fake tensors, with eager's own autograd watching; where a tensor that
 requires a gradient was overwritten behind autograd's back, a `CustomFunction` gives the new value the derivative of
-the old one.
+the old one. A tangent may arrive where nothing requires a gradient, so writes through `.detach()` and `.data`, which
+forward mode does not see either, are looked for once more as if everything required one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,6 +25,14 @@ from tapeless.capture.facts import is_cut_in_dynamo, is_detach
 from tapeless.ir import graph as ir
 
 Undo = Callable[[], None]
+Unseen = dict[
+    fx.Node, list[tuple[fx.Node, tuple[bool, bool]]]
+]  # who writes → to what; is its version hidden, is it apart
+
+IN_PLACE = {
+    operator.setitem,
+    *(getattr(operator, name) for name in ("iadd", "isub", "imul", "itruediv", "ipow", "imatmul")),
+}
 
 MAX_NORM, NORM_TYPE = 3, 4  # positions, in the embeddings that shrink the rows of their weight before they read them
 
@@ -38,15 +48,41 @@ def histories_kept(module: fx.GraphModule) -> Iterator[tuple[int, ...]]:
     try:
         for part in _parts(module):
             undo += _writes_apart(part.graph)
+            seen = _Witness(part)
             if undo or any(map(is_cut_in_dynamo, part.graph.nodes)):
-                seen = _Witness(part)
                 seen.watch()
-                undo += _write_down(part.graph, seen)
                 versionless = seen.versionless if part is module else versionless
+            if any(map(is_detach, part.graph.nodes)) and any(map(_may_write, part.graph.nodes)):
+                seen.unseen = _together(seen.unseen, _apart_from_all(part))
+            undo += _write_down(part.graph, seen)
         yield versionless
     finally:
         for step in reversed(undo):
             step()
+
+
+def _may_write(node: fx.Node) -> bool:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_place = name.endswith("_") or node.target in IN_PLACE
+    return node.op.startswith("call") and (in_place or "out" in node.kwargs)
+
+
+def _apart_from_all(part: fx.GraphModule) -> Unseen:
+    """Writes through `.detach()` or `.data`, if everything required a gradient; none of what autograd would refuse."""
+    seen = _Witness(part)
+    with contextlib.suppress(RuntimeError):
+        seen.watch(pretending=True)
+    return {node: [(value, how) for value, how in written if how[1]] for node, written in seen.unseen.items()}
+
+
+def _together(known: Unseen, further: Unseen) -> Unseen:
+    """What is known, and writes to other values that are further known; each in the order of the program."""
+    found = {}
+    for node in {**known, **further}:
+        values = dict(further.get(node, ())) | dict(known.get(node, ()))
+        order = {n: i for i, n in enumerate(node.graph.nodes)}
+        found[node] = sorted(values.items(), key=lambda written: order[written[0]])
+    return found
 
 
 def _writes_apart(graph: fx.Graph) -> Iterator[Undo]:
@@ -129,7 +165,7 @@ class _Witness(fx.Interpreter):
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module, garbage_collect_values=False)
-        self.unseen: dict[fx.Node, list[tuple[fx.Node, tuple[bool, bool]]]] = defaultdict(list)  # hidden, apart
+        self.unseen: Unseen = defaultdict(list)
         self.detached: dict[fx.Node, list[fx.Node]] = defaultdict(list)
         self.histories: dict[fx.Node, tuple[Any, int]] = {}  # and versions
         self.sharing: dict[int | None, list[fx.Node]] = defaultdict(list)  # by storage
@@ -137,11 +173,11 @@ class _Witness(fx.Interpreter):
         self.versionless: tuple[int, ...] = ()  # inputs whose memory changed while their version did not
         self._written: set[int | None] = set()  # storages
 
-    def watch(self) -> None:
+    def watch(self, pretending: bool = False) -> None:
         examples = [node.meta.get("example_value") for node in ir.inputs(cast(fx.Graph, self.module.graph))]
         mode = torch_internals.fake_mode_of(examples)
         with torch_internals.tracing_on_fakes(), mode, torch_internals.ignoring_fresh_symbols(mode):
-            inputs = list(map(_input_like, examples))
+            inputs = [_input_like(example, pretending) for example in examples]
             versions = [_version(x) if isinstance(x, torch.Tensor) else None for x in inputs]
             self.run(*inputs, enable_io_processing=False)
         self.versionless = tuple(
@@ -191,10 +227,12 @@ def _written(changed: list[fx.Node], node: fx.Node) -> fx.Node:
     return next((a for a in changed if any(a is each for each in told)), changed[0])
 
 
-def _input_like(example: Any) -> Any:
+def _input_like(example: Any, pretending: bool) -> Any:
     """Another tensor of the type of `example`, a leaf of the autograd graph only if `example` is one."""
     if not isinstance(example, torch.Tensor):
         return example
+    if pretending:
+        return example.detach().requires_grad_(ir.is_differentiable_type(example)).clone()
     leaf = example.detach().requires_grad_(example.requires_grad)
     return leaf if example.is_leaf else leaf.clone()
 

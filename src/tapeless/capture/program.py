@@ -18,6 +18,7 @@ from tapeless.capture.facts import carry_facts, settle_detaches
 from tapeless.capture.history import histories_kept
 from tapeless.capture.names import name_values
 from tapeless.capture.overwritten import cut_overwritten_views
+from tapeless.capture.rewritten import rightly_differentiated
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.torch_internals import Convention
@@ -63,6 +64,7 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
         histories_kept(module) as versionless,
         marked_custom_functions(module),
         undifferentiated_control_flow(module),
+        rightly_differentiated(module),
     ):
         traced, convention = torch_internals.capture_forward(module, inputs)
         graph = traced.graph

@@ -69,9 +69,12 @@ def number(value: Any) -> int | float | bool | None:
     if isinstance(value, (int, float)):
         return value
     while operator_name(value) in KEEP:
-        if ir.value(value).dtype != ir.value(value.args[0]).dtype:
+        source = value.args[0]
+        if isinstance(source, (int, float)):  # operators take numbers for tensors
+            return _as_stored(source, ir.value(value))
+        if ir.value(value).dtype != ir.value(source).dtype:
             return None
-        value = value.args[0]
+        value = source
     name = operator_name(value)
     found = FILLED.get(name, arguments(value).get(FILLS[name]) if name in FILLS else None)
     return _as_stored(found, ir.value(value)) if isinstance(found, (int, float)) else None

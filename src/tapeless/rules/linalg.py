@@ -98,7 +98,7 @@ def triangular_jvp(self, self_t, B_t, upper, left, unitriangular, out):
     return solve_triangular(self, rest, upper, left, unitriangular)
 
 
-def _triangle(A, upper, unitriangular):
+def _triangle(A, upper, unitriangular=False):
     return A.triu(int(unitriangular)) if upper else A.tril(-int(unitriangular))
 
 
@@ -178,9 +178,9 @@ def cholesky_jvp(self_t, upper, out):
 
 @vjp(aten.cholesky_inverse.default)
 def cholesky_inverse(g, self, upper, out):
-    """y = (LLᴴ)⁻¹: L̄ = −y (ȳ + ȳᴴ) y L."""
-    inner = out @ ((g + g.mH) @ out)
-    return -(self @ inner if upper else inner @ self)
+    """y = (LLᴴ)⁻¹: L̄ = −y (ȳ + ȳᴴ) y L, of the triangle that is read. As in eager, L̄ is not halved."""
+    L, inner = _triangle(self, upper), out @ ((g + g.mH) @ out)
+    return -(L @ inner if upper else inner @ L)
 
 
 @jvp(aten.cholesky_inverse.default)
@@ -190,6 +190,7 @@ def cholesky_inverse_jvp(self, self_t, upper, out):
 
 def _squared_jvp(L, L_t, upper):
     """The tangent of LLᴴ, or of UᴴU."""
+    L = _triangle(L, upper)
     product = L_t.mH @ L if upper else L_t @ L.mH
     return product + product.mH
 
@@ -200,7 +201,8 @@ def cholesky_solve(g, self, input2, upper, out):
     B_bar = torch.cholesky_solve(g, input2, upper)
     product = B_bar @ out.mH
     product = product + product.mH
-    return B_bar, -(input2 @ product if upper else product @ input2)
+    L = _triangle(input2, upper)
+    return B_bar, -(L @ product if upper else product @ L)
 
 
 @jvp(aten.cholesky_solve.default)

@@ -21,11 +21,12 @@ from tapeless.backends.python import compile_graph
 from tapeless.differentiate.activity import is_cut, is_inert
 from tapeless.differentiate.forward import push_forward
 from tapeless.ir import graph as ir
+from tapeless.ir.control import Control, While
 from tapeless.ir.copying import copy_graph
 from tapeless.rules.registry import named_arguments
 from tapeless.rules.traced import functional_graph
 from tapeless.runtime.derivatives import differentiate_graph
-from tapeless.runtime.functional import functional_module
+from tapeless.runtime.functional import functional_module, refuse_choices
 from tapeless.runtime.program import Recent, is_random
 from tapeless.runtime.signature import Mask, Signature
 from tapeless.runtime.variant import Backward, Variant, runnable
@@ -51,8 +52,17 @@ def lifted(graph: fx.Graph) -> tuple[Unit, list[Any]] | None:
 
 def _is_plain(node: fx.Node) -> bool:
     """Does the operator say all there is to know? Not where the user cut or wrote a derivative, nor of random ones."""
+    if isinstance(node.target, Control):
+        return not is_cut(node) and _is_plain_control(node.target)
     known = isinstance(node.target, OpOverload) or node.target is operator.getitem or node.op == "get_attr"
     return known and not _ends_derivative(node) and not _draws(node) and node.target is not aten.detach.default
+
+
+def _is_plain_control(control: Control) -> bool:
+    """A `while_loop` returns the number of its rounds, and layers pass on tensors alone; nor are constants lifted."""
+    bodies = control.bodies.values()
+    inner = [node for body in bodies for node in ir.calls(body)]
+    return not isinstance(control, While) and all(node.op != "get_attr" and _is_plain(node) for node in inner)
 
 
 def _ends_derivative(node: fx.Node) -> bool:
@@ -153,6 +163,7 @@ def _value(output: Any) -> Any:
 
 
 def _batch(graph: fx.Graph, batched: Mask, size: int) -> fx.Graph:
+    refuse_choices(graph, "a batch of")
     one, results = functional_module(graph), ir.outputs(graph)
     present = [i for i, result in enumerate(results) if result is not None]
     values = [ir.value(node) for node in ir.inputs(graph)]

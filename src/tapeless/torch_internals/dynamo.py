@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,12 @@ from torch._dynamo.exc import TorchDynamoException
 from torch._dynamo.funcname_cache import get_funcname
 from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.utils import get_metrics_context
+from torch._dynamo.variables.higher_order_ops import TorchHigherOrderOperatorVariable
 from torch._guards import TracingContext, tracing
 from torch._logging._internal import log_state
 from torch.utils._pytree import tree_leaves
 
-from tapeless.errors import ProgramFailed, Where
+from tapeless.errors import ProgramFailed, Unsupported, Where
 
 
 def is_static(tensor: torch.Tensor) -> bool:
@@ -157,9 +159,12 @@ def _blaming_the_program() -> Iterator[None]:
     """An operator that fails on the example inputs: say which line of the program it is. Relies on `real_stack`."""
     try:
         yield
-    except TorchDynamoException as problem:
+    except Exception as problem:
+        clearer = control_flow_in_transform(problem)
+        if clearer is not None:
+            raise clearer from problem
         cause, stack = _innermost(problem), getattr(problem, "real_stack", None)
-        if isinstance(cause, TorchDynamoException) or not stack:
+        if not isinstance(problem, TorchDynamoException) or isinstance(cause, TorchDynamoException) or not stack:
             raise
         frame = stack[-1]
         where = Where(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
@@ -169,6 +174,44 @@ def _blaming_the_program() -> Iterator[None]:
 def _innermost(problem: BaseException) -> BaseException:
     inner = problem.__cause__ or problem.__context__
     return problem if inner is None else _innermost(inner)
+
+
+def control_flow_in_transform(problem: BaseException) -> Unsupported | None:
+    """The error to raise instead, if Dynamo failed to trace control flow inside a transform of `torch.func`.
+
+    Relies on `real_stack`, the program's own frames, and on what stands for a higher order operator in Dynamo's.
+    """
+    chain = list(_causes(problem))
+    stack = next((found for p in chain if (found := getattr(p, "real_stack", None))), ())
+    if not any(FUNCTORCH in Path(frame.filename).parents for frame in stack):
+        return None
+    objects = [frame.f_locals.get("self") for p in chain for frame, _ in traceback.walk_tb(p.__traceback__)]
+    names = [o.value.__name__ for o in objects if isinstance(o, TorchHigherOrderOperatorVariable)]
+    control = next((CONTROL_FLOW[name] for name in names if name in CONTROL_FLOW), None)
+    if control is None:
+        return None
+    own = [frame for frame in stack if FUNCTORCH.parent not in Path(frame.filename).parents]
+    where = Where(own[-1].filename, own[-1].lineno or 0, own[-1].name, own[-1].line or "") if own else Where()
+    return Unsupported(
+        f"`{control}` inside a transform that a traced function calls\n  at {where}\n"
+        "  There the transform is torch's own, and Dynamo does not trace control flow inside those.\n"
+        "  Transform the function that contains it from outside what is traced or compiled: `tapeless.grad`, `vjp`,"
+        " `jvp` and `hvp` go through control flow and through each other. Or unroll the loop in Python, and write"
+        " `torch.where` for `torch.cond`."
+    )
+
+
+FUNCTORCH = Path(torch.__file__).parent / "_functorch"
+CONTROL_FLOW = {
+    "cond": "torch.cond", "scan": "scan", "map_impl": "map", "map": "map", "while_loop": "while_loop",
+    "associative_scan": "associative_scan",
+}  # fmt: skip
+
+
+def _causes(problem: BaseException | None) -> Iterator[BaseException]:
+    while problem is not None:
+        yield problem
+        problem = problem.__cause__ or problem.__context__
 
 
 def skip_in_dynamo(*paths: str) -> None:

@@ -14,10 +14,12 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import _tensor_str
 from torch._functorch import pyfunctorch
 from torch._functorch.utils import enable_single_level_autograd_function, unwrap_dead_wrappers
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
+from torch.utils._python_dispatch import _disable_current_modes
 
 functorch: Any = torch._C._functorch  # type: ignore[attr-defined]
 
@@ -96,3 +98,17 @@ class Layer:
     def one(self, tensor: Any) -> Any:
         """One of the batch, which is the first dimension of `tensor`."""
         return functorch._add_batch_dim(tensor, 0, self.level) if isinstance(tensor, torch.Tensor) else tensor
+
+
+def _printed(tensor: torch.Tensor, *, tensor_contents: Any = None) -> str:
+    """A tensor as text, in torch's words.
+
+    Torch's own keeps transforms away with a local variable. If it fails, as for a dual tensor in one of Dynamo's error
+    messages, its frame lives on in the traceback; whenever that is collected, the variable restores the dispatch keys
+    of long ago, and derivatives are silently missing from whatever runs by then. Relies on `_tensor_str._str_intern`.
+    """
+    with torch.no_grad(), _disable_current_modes(), torch._C._DisableFuncTorch():
+        return _tensor_str._str_intern(tensor, tensor_contents=tensor_contents)
+
+
+_tensor_str._str = _printed
