@@ -173,8 +173,8 @@ class Program:
         self._latest_choice = (None, None)
 
     def _compile_apart(self) -> None:
-        """Backwards are differentiated in their turn, so that all values between them and the forward are needed: forward
-        and backward are not cut anew together, each graph is compiled by itself."""
+        """Backwards are differentiated in their turn, which needs all values between forward and backward: the two are
+        not cut anew together, each graph is compiled by itself."""
         if self._contests is not None:
             self.give_up_compiling()
             self.whole.use("auto")

@@ -119,7 +119,15 @@ def fuzz(seeds: Iterable[int], record: Record, examples: int = BATCH, **shape: A
         failure = _run(seed, examples, programs(**shape), record)
         if failure is not None:
             record.failures.append(failure)
+        _check_process()
         yield record
+
+
+def _check_process() -> None:
+    """A failure inside torch can leave it without derivatives, and everything would be excused from then on."""
+    met = compare(torch.sin, [torch.ones(3, dtype=torch.float64, requires_grad=True)])
+    if met != list(KINDS):
+        raise RuntimeError(f"torch has lost its derivatives: of a sine there are only {met}")
 
 
 def _run(seed: int, examples: int, drawn: st.SearchStrategy[Program], record: Record) -> Failure | None:
