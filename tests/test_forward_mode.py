@@ -152,3 +152,16 @@ def test_what_depends_on_no_tangent_has_none():
             return [(forward.unpack_dual(t).tangent is None, t.requires_grad) for t in results]
 
     assert tangents(program) == tangents(torch.compile(program, backend="tapeless"))
+
+
+def test_an_operator_whose_fake_kernel_prints_its_arguments():
+    """As `lerp_` does, in `quantile`; torch cannot print a tensor below autograd while a dual level is open."""
+    x, direction = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
+
+    def tangent(function):
+        with forward.dual_level():
+            return forward.unpack_dual(function(forward.make_dual(x, direction))).tangent
+
+    quantile = torch.compile(lambda x: x.sin().quantile(0.4, -1), backend="tapeless")
+
+    torch.testing.assert_close(tangent(quantile), tangent(lambda x: x.sin().quantile(0.4, -1)))

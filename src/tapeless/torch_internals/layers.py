@@ -17,6 +17,7 @@ import torch
 from torch import _tensor_str
 from torch._functorch import pyfunctorch
 from torch._functorch.utils import enable_single_level_autograd_function, unwrap_dead_wrappers
+from torch.autograd import forward_ad
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils._python_dispatch import _disable_current_modes
@@ -103,12 +104,21 @@ class Layer:
 def _printed(tensor: torch.Tensor, *, tensor_contents: Any = None) -> str:
     """A tensor as text, in torch's words.
 
-    Torch's own keeps transforms away with a local variable. If it fails, as for a dual tensor in one of Dynamo's error
-    messages, its frame lives on in the traceback; whenever that is collected, the variable restores the dispatch keys
-    of long ago, and derivatives are silently missing from whatever runs by then. Relies on `_tensor_str._str_intern`.
+    Torch's own fails below autograd while a `dual_level` is open, and some kernels for fake tensors print their
+    arguments, whether there is something to complain about or not. It also keeps transforms away with a local variable:
+    after a failure its frame lives on in the traceback, and whenever that is collected, the variable restores the
+    dispatch keys of long ago; derivatives are silently missing from whatever runs by then. Relies on
+    `_tensor_str._str_intern`, and on `forward_ad._current_level`, by which that knows of the dual level.
     """
     with torch.no_grad(), _disable_current_modes(), torch._C._DisableFuncTorch():
-        return _tensor_str._str_intern(tensor, tensor_contents=tensor_contents)
+        try:
+            return _tensor_str._str_intern(tensor, tensor_contents=tensor_contents)
+        except RuntimeError:
+            level, forward_ad._current_level = forward_ad._current_level, -1
+            try:
+                return _tensor_str._str_intern(tensor, tensor_contents=tensor_contents)
+            finally:
+                forward_ad._current_level = level
 
 
 _tensor_str._str = _printed
