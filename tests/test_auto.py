@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from comparing import seeded
 from models import TwoHeads
 from tapeless.backends.auto import LIVE as ALONE
-from tapeless.backends.auto import Auto
+from tapeless.backends.auto import Auto, compile_watched
 from tapeless.background import race
 from tapeless.background.compiler import Compiler
 from tapeless.background.order import Failure
@@ -63,6 +64,18 @@ def until(state, step):
             return number
         assert time.monotonic() - start < PATIENCE, found
         time.sleep(0.02)
+
+
+def until_alone(step):
+    """The same until each graph that stands alone is compiled; how many there are."""
+    start, number = time.monotonic(), 0
+    while not (found := [graph.state for graph in ALONE if graph not in EARLIER]) or set(found) != {"inductor stays"}:
+        step(number)
+        number += 1
+        assert time.monotonic() - start < PATIENCE, found
+        time.sleep(0.02)
+    step(number)
+    return len(found)
 
 
 def gradients(model, call, used, number, size=8):
@@ -135,7 +148,10 @@ def test_what_is_saved_is_overwritten_only_if_nobody_else_holds_it(compiled_wins
 
 
 def test_each_graph_of_a_program_of_higher_order(compiled_wins):
-    """Energies, and forces that are derivatives of these: a backward that is differentiated in its turn."""
+    """Energies, and forces that are derivatives of these: a backward that is differentiated in its turn.
+
+    Before that the program was used at first order, and compiled for it.
+    """
     eager, ours = (seeded(0, lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))).double() for _ in "ab")
     call = auto(ours)
 
@@ -148,15 +164,16 @@ def test_each_graph_of_a_program_of_higher_order(compiled_wins):
     def step(number):
         torch.testing.assert_close(found(ours, call, number), found(eager, eager, number))
 
-    start, number = time.monotonic(), 0
-    while not (alone := [a.state for a in ALONE if a not in EARLIER]) or set(alone) != {"inductor stays"}:
-        step(number)
-        number += 1
-        assert time.monotonic() - start < PATIENCE, alone
-        time.sleep(0.02)
-    step(number)
+    until("inductor stays", lambda number: call(seeded(number, lambda: torch.randn(6, 4).double())).sum().backward())
+    assert until_alone(step) >= 2  # the forward, and the backward that gets gradients of what is between
 
-    assert len(alone) >= 2  # the forward, and the backward that gets gradients of what is between
+
+def test_a_watched_graph_called_with_other_strides(compiled_wins):
+    graph = make_fx(lambda x: [x.sin() * 2 + x.cos()], tracing_mode="fake")(torch.randn(5, 3)).graph
+    run = compile_watched(graph)
+    until_alone(lambda _: run([torch.randn(5, 3)]))
+    for x in (torch.randn(5, 3), torch.randn(3, 5).T):
+        torch.testing.assert_close(run([x]), [x.sin() * 2 + x.cos()])
 
 
 def test_gradients_that_the_program_calls_for(recwarn):

@@ -51,6 +51,14 @@ def compile_graph(graph: fx.Graph, name: str = "forward") -> Boxed:
     return Auto(graph, plain) if can_be_ordered(graph) else plain
 
 
+def compile_watched(graph: fx.Graph, name: str = "forward") -> Boxed:
+    """The same for a graph whose inputs nobody guards: those laid out otherwise than before go to generated Python."""
+    compiled = compile_graph(graph, name)
+    if isinstance(compiled, Auto):
+        compiled.watches_strides = True
+    return compiled
+
+
 def can_be_ordered(graph: fx.Graph) -> bool:
     """Is everything in it known to another process: torch's own operators on the CPU, no tensor that it closes over?"""
     return all(map(_is_known, ir.calls(graph))) and all(map(_is_on_cpu, graph.nodes))
@@ -80,6 +88,8 @@ class Auto:
         self._calls = 0
         self._age = Age()
         self._answer: Boxed | Failure | None = None
+        self.watches_strides = False
+        self._strides: list[tuple[int, ...]] = []  # of what it is being compiled for
         LIVE.add(self)
 
     def __call__(self, args: list[Any]) -> list[Any]:
@@ -108,6 +118,15 @@ class Auto:
 
         return run
 
+    def _for_known_strides(self, compiled: Boxed) -> Boxed:
+        plain, known = self._plain, self._strides
+
+        def run(args: list[Any]) -> list[Any]:
+            fits = all(arg.stride() == strides for arg, strides in zip(args, known, strict=True))
+            return compiled(args) if fits else plain(args)
+
+        return run
+
     def _settle(self, run: Boxed) -> None:
         self._run, self.state = run, "python stays" if run is self._plain else "inductor stays"
 
@@ -117,6 +136,7 @@ class Auto:
             self._settle(self._plain)
             return
         self.state = "compiling"
+        self._strides = [arg.stride() for arg in args]
         order = Order(
             forward=text.functional_program(self.graph, "forward"),
             inputs=types,
@@ -133,7 +153,8 @@ class Auto:
             self._answer = answer
             return
         try:
-            self._answer = without_gradients(answer.forward.load())
+            compiled = without_gradients(answer.forward.load())
+            self._answer = self._for_known_strides(compiled) if self.watches_strides else compiled
         except Exception as problem:
             self._answer = Failure(f"{type(problem).__name__}: {problem}")
 

@@ -9,7 +9,13 @@ from torch import fx
 
 from tapeless.backends import auto, inductor, python
 
-BACKENDS = {"auto": auto.compile_graph, "python": python.compile_graph, "inductor": inductor.compile_graph}
+WATCHED = "auto, watched"
+BACKENDS = {
+    "auto": auto.compile_graph,
+    WATCHED: auto.compile_watched,
+    "python": python.compile_graph,
+    "inductor": inductor.compile_graph,
+}
 
 
 def compile_graph(graph: fx.Graph, name: str = "forward", backend: str = "python") -> Callable[[list[Any]], list[Any]]:

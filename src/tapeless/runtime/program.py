@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from tapeless import torch_internals
+from tapeless.backends.select import WATCHED
 from tapeless.differentiate.activity import active_nodes, moving_nodes
 from tapeless.differentiate.forward import push_forward
 from tapeless.ir import graph as ir
@@ -175,9 +176,9 @@ class Program:
     def _compile_apart(self) -> None:
         """Backwards are differentiated in their turn, which needs all values between forward and backward: the two are
         not cut anew together, each graph is compiled by itself."""
-        if self._contests is not None:
+        if self.options.in_background and self.whole.backend != WATCHED:
             self.give_up_compiling()
-            self.whole.use("auto")
+            self.whole.use(WATCHED)
             for made_before in (self._trimmed, self._backwards):
                 made_before.clear()
             self._latest_backward = (None, None)
