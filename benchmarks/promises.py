@@ -112,7 +112,7 @@ def _settled(result: Result) -> float | None:
 
 
 def _peak(result: Result) -> float | None:
-    return result["memory_mb"]["peak"]
+    return result.get("memory_mb", {}).get("peak")
 
 
 def _gradient_error(dtype: str) -> Quantity:
@@ -124,6 +124,8 @@ def _gradient_error(dtype: str) -> Quantity:
 
 
 def _nones_differ(result: Result, _: Variants) -> float | None:
+    if "gradients" not in result:
+        return None
     found = result["gradients"].get("float32", {})
     return found.get("zero_for_none", FAILED) + found.get("none_for_tensor", FAILED)
 

@@ -55,6 +55,7 @@ class Settings:
     limit: float
     out: Path
     again: bool = False
+    steps_only: bool = False
 
 
 def main() -> None:
@@ -101,7 +102,7 @@ def _alone(name: str, label: str, settings: Settings, shared: Path, earlier: Res
     reason = variant.missing() or (peer.missing(name) if variant.backend == JAX else None)
     if reason:
         return {"skipped": reason}
-    if variant.backend == FLOOR:
+    if variant.backend == FLOOR or settings.steps_only:
         return {}
     with tempfile.TemporaryDirectory(prefix="tapeless-benchmark-") as folder:
         cache = Path(folder, "cache")
@@ -194,7 +195,8 @@ def _is_done(results: Result, name: str, settings: Settings) -> bool:
 
 
 def _kept(settings: Settings) -> Result:
-    return {"labels": settings.labels, "rounds": settings.rounds, "dtypes": settings.dtypes}
+    kept = {"labels": settings.labels, "rounds": settings.rounds, "dtypes": settings.dtypes}
+    return {**kept, "steps_only": True} if settings.steps_only else kept
 
 
 def _save(results: Result, path: Path) -> None:
@@ -213,6 +215,7 @@ def _settings() -> Settings:
     parser.add_argument("--rounds", type=int, default=0, help="samples of each variant's step")
     parser.add_argument("--first-calls", type=int, default=1, help="fresh processes for each variant without Inductor")
     parser.add_argument("--limit", type=float, default=1200, help="seconds allowed to one process")
+    parser.add_argument("--steps-only", action="store_true", help="no first steps, memory and gradients: much faster")
     parser.add_argument("--again", action="store_true", help="measure what was measured from this commit already")
     parser.add_argument("--out", type=Path, default=RESULTS / "suite.json", help="results file")
     given = parser.parse_args()
@@ -229,6 +232,7 @@ def _settings() -> Settings:
         limit=given.limit,
         out=given.out,
         again=given.again,
+        steps_only=given.steps_only,
     )
 
 

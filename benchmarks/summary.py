@@ -82,6 +82,11 @@ def _safe(cell: Cell, result: Result | None) -> str:
     return "fails" if "error" in result else cell(result)
 
 
+def _if_measured(key: str) -> Callable[[Cell], Cell]:
+    """Nothing where that was not looked at."""
+    return lambda cell: lambda result: cell(result) if key in result else ""
+
+
 def _milliseconds(result: Result) -> str:
     return number(result["step_wall_s"] * 1e3)
 
@@ -94,24 +99,29 @@ def _to(other: str) -> Cell:
     return cell
 
 
+@_if_measured("first_call_s")
 def _first_call(result: Result) -> str:
     warm = result.get("warm_first_call_s")
     return f"{result['first_call_s']:.2f}" + (f" ({warm:.2f})" if warm else "")
 
 
+@_if_measured("first_call_s")
 def _settled(result: Result) -> str:
     return number(result.get("settled_s", result["first_call_s"]))
 
 
+@_if_measured("memory_mb")
 def _memory(result: Result) -> str:
     found = result["memory_mb"]
     return f"{found['peak']:.1f}" + (f" ({found['saved']:.1f})" if "saved" in found else "")
 
 
+@_if_measured("memory_mb")
 def _resident(result: Result) -> str:
     return number(result["memory_mb"].get("resident"), 1)
 
 
+@_if_measured("gradients")
 def _gradients(result: Result) -> str:
     found = result["gradients"]
     if "error" in found:
