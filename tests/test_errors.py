@@ -211,3 +211,15 @@ def test_bad_options(options, expected):
     assert expected in message(BadOption, tapeless.compile, torch.sin, **options)
     compiled = torch.compile(lambda x: x.sin(), backend="tapeless", options=options)
     assert f"BadOption: {expected}" in message(Exception, compiled, inputs()[1])
+
+
+def test_options_of_compile_are_keywords_or_a_mapping():
+    x = torch.ones(2, requires_grad=True)
+
+    for compiled in (
+        tapeless.compile(torch.sin, backend="python"),
+        tapeless.compile(torch.sin, options={"backend": "python"}),
+    ):
+        torch.testing.assert_close(compiled(x), x.sin())
+    with pytest.raises(BadOption, match="unknown option color"):
+        tapeless.compile(torch.sin, options={"color": "red"})

@@ -22,14 +22,17 @@ from tapeless.pipeline import differentiate_captured, prepared, trace
 Wrt = int | str | Sequence[int | str] | None
 
 
-def compile(model: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """`torch.compile(model, backend="tapeless")`, Tapeless' options as keywords; torch.compile's own are passed on.
+def compile(
+    model: Callable[..., Any], *, options: Mapping[str, Any] | None = None, **keywords: Any
+) -> Callable[..., Any]:
+    """`torch.compile(model, backend="tapeless")`; torch.compile's own settings are passed on, and Tapeless' options are
+    keywords too, or in `options` as they are there.
 
     `torch.autograd.grad` and `backward()` inside the model are part of its graph, and differentiable again. Transforms
     of `torch.func` around it are answered with programs of its graph.
     """
-    theirs = {k: v for k, v in options.items() if k in _TORCH_COMPILE}
-    ours = {k: v for k, v in options.items() if k not in _TORCH_COMPILE}
+    theirs = {k: v for k, v in keywords.items() if k in _TORCH_COMPILE}
+    ours = {**(options or {}), **{k: v for k, v in keywords.items() if k not in _TORCH_COMPILE}}
     Options.parse(ours)
     compiled = torch_internals.compile_capturing_autograd(model, "tapeless", ours, **theirs)
     return compiled if theirs.get("disable") else transformable(model, compiled)
