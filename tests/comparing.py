@@ -277,6 +277,35 @@ class Cube(torch.autograd.Function):
         return 5 * g * x * x  # not the true 3: the user's own formula must be the one that is used
 
 
+class Exponential(torch.autograd.Function):
+    """Saves its own result, which has a derivative of its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return 3 * g * y
+
+
+class Weighted(torch.autograd.Function):
+    """Its backward reads a value that no gradient reaches."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(weight)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        (weight,) = ctx.saved_tensors
+        return g * weight, None
+
+
 class ScaledPair(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, y, scale, label):

@@ -8,6 +8,8 @@ from torch import nn
 
 from comparing import (
     Cube,
+    Exponential,
+    Weighted,
     assert_values,
     compiled,
     leaf,
@@ -240,16 +242,24 @@ def test_undefined_cotangents_at_second_order():
             )
 
 
-@pytest.mark.parametrize(
-    "program", (lambda x: Cube.apply(x * 2), lambda x: scaled_sine(x * 2, 1.5)), ids=("function", "op")
-)
-def test_second_order_of_user_defined_derivatives(program):
+USER_DEFINED = {
+    "function": lambda x: Cube.apply(x * 2),
+    "op": lambda x: scaled_sine(x * 2, 1.5),
+    "saved result": lambda x: Exponential.apply(x * 2),
+    "saved weight": lambda x: Weighted.apply(x.sin(), x.exp().sum() * x.cos()),
+    "saved weight, with a loss of its own": lambda x: (lambda k: Weighted.apply(x.sin(), k.exp()) * k)(x.cos() * 2),
+}
+
+
+@pytest.mark.parametrize("name", USER_DEFINED)
+def test_higher_order_of_user_defined_derivatives(name):
     def observation(call):
         x = seeded(0, lambda: leaf(3))
         (g,) = torch.autograd.grad(call(x).square().sum(), x, create_graph=True)
-        return [g, *torch.autograd.grad(g.sin().sum(), x)]
+        (h,) = torch.autograd.grad(g.sin().sum(), x, create_graph=True)
+        return [g, h, *torch.autograd.grad(h.sin().sum(), x)]
 
-    assert_values(observation(program), observation(compiled(program)))
+    assert_values(observation(USER_DEFINED[name]), observation(compiled(USER_DEFINED[name])))
 
 
 def test_second_order_of_fused_attention():

@@ -304,6 +304,17 @@ def test_autograd_function_apply_is_what_dynamo_writes():
     assert torch_internals.autograd_function_apply in targets(traced.module)
 
 
+def test_register_hook_is_what_dynamo_writes():
+    def hooked(x):
+        y = 2 * x
+        y.register_hook(lambda g: g * 3)
+        return y
+
+    traced = torch_internals.trace_function(hooked, (torch.ones(3, requires_grad=True),), {})
+
+    assert torch_internals.register_hook in targets(traced.module)
+
+
 def test_with_effects_is_what_aot_autograd_writes():
     def effect(x):
         torch.ops.aten._print("")

@@ -40,7 +40,7 @@ def _(outputs: Any, arguments: Any, saved: Any, key: int) -> list[torch.Tensor]:
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
     outputs, arguments, saved, ctx.key = inputs
     ctx.counts = len(outputs), len(arguments), len(saved)
-    ctx.save_for_backward(*saved)
+    ctx.save_for_backward(*saved, *output)
 
 
 def _users_backward(ctx: Any, cotangents: list[torch.Tensor]) -> tuple[Any, ...]:
@@ -49,7 +49,8 @@ def _users_backward(ctx: Any, cotangents: list[torch.Tensor]) -> tuple[Any, ...]
     custom = _CALLS[ctx.key].function
     assert custom is not None
     # Called, not interpreted: its lines were read under `no_grad`, the gradient that is taken here is not.
-    found = custom.backward(*custom.cotangents(cotangents), *custom.saved(ctx.saved_tensors))
+    tensors, results = ctx.saved_tensors[:saved], ctx.saved_tensors[saved:]
+    found = custom.backward(*custom.cotangents(cotangents), *custom.saved(tensors, results))
     gradients = [g for g, keep in zip(found, custom.tensor_arguments, strict=True) if keep]
     assert arguments == len(gradients)
     return [None] * outputs, gradients, [None] * saved, None
@@ -75,14 +76,11 @@ class CustomCall:
         single = _is_tensor(outputs)
         results = [outputs] if single else list(outputs)
         passed = [i for i, o in enumerate(results) if i not in plain and ir.is_differentiable_type(o)]
-        constants = tuple(None if _is_tensor(s) else (s,) for s in saved)
-        self.function = CustomFunction(backward, constants, len(results), tuple(passed), tuple(map(_is_tensor, args)))
-        marked = marker(
-            [results[i] for i in passed],
-            [a for a in args if _is_tensor(a)],
-            [s for s in saved if _is_tensor(s)],
-            self.key,
-        )
+        constants, tensors = tuple(None if _is_tensor(s) else (s,) for s in saved), list(filter(_is_tensor, saved))
+        own = tuple(next((k for k, i in enumerate(passed) if results[i] is s), None) for s in tensors)
+        flags = tuple(map(_is_tensor, args))
+        self.function = CustomFunction(backward, constants, len(results), tuple(passed), flags, own=own)
+        marked = marker([results[i] for i in passed], list(filter(_is_tensor, args)), tensors, self.key)
         for i, result in zip(passed, marked, strict=True):
             results[i] = result
         return results[0] if single else tuple(results)

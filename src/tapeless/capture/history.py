@@ -113,11 +113,12 @@ def _shrink(weight: torch.Tensor, indices: torch.Tensor, max_norm: float, norm_t
 
 
 def _parts(module: fx.GraphModule) -> Iterator[fx.GraphModule]:
-    """The module and the bodies that it calls, but for those of custom functions: their derivative is their own."""
+    """The module and the bodies that it calls, but for custom functions and hooks: their derivative is their own."""
+    apart = (torch_internals.autograd_function_apply, torch_internals.register_hook)
     yield module
     for node in module.graph.find_nodes(op="get_attr"):
         body = getattr(module, str(node.target), None)
-        own = any(user.target is torch_internals.autograd_function_apply for user in node.users)
+        own = any(user.target in apart for user in node.users)
         if isinstance(body, fx.GraphModule) and not own:
             yield from _parts(body)
 

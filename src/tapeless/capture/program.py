@@ -16,6 +16,7 @@ from tapeless.capture.custom import marked_custom_functions, resolve_markers
 from tapeless.capture.effects import keep_constants, remove_tokens
 from tapeless.capture.facts import carry_facts, settle_detaches
 from tapeless.capture.history import histories_kept
+from tapeless.capture.hooks import marked_hooks, resolve_hooks
 from tapeless.capture.names import name_values
 from tapeless.capture.overwritten import cut_overwritten_views
 from tapeless.capture.rewritten import rightly_differentiated
@@ -63,6 +64,7 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
     with (
         histories_kept(module) as versionless,
         marked_custom_functions(module),
+        marked_hooks(module),
         undifferentiated_control_flow(module),
         rightly_differentiated(module),
     ):
@@ -74,6 +76,7 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
         resolve_control_flow(graph, traced)
         remove_tokens(graph, convention.tokens)
         resolve_markers(traced)
+        resolve_hooks(traced)
     name_values(graph, module.graph, convention)
     return Captured(graph, convention, inputs, versionless)
 

@@ -69,7 +69,7 @@ def _(custom: CustomFunction, emitter: Emitter, node: fx.Node, g: Any, active: A
     """The user's own backward, on cotangents that are all defined: nothing says that it is linear."""
     _, arguments, saved = node.args
     filled = [None if element is None else emitter.defined(element) for element in cotangents(emitter, node, g)]
-    inputs = [*custom.cotangents(filled), *custom.saved([ir.value(s) for s in saved])]  # type: ignore[union-attr]
+    inputs = [*custom.cotangents(filled), *custom.saved([ir.value(s) for s in saved], ir.value(node))]  # type: ignore[union-attr]
     module = functional_graph(fx.Interpreter(custom.backward).run, inputs)
     found = fx.Interpreter(module).run(*inputs)
     gradients_of_tensors = [grad for grad, keep in zip(found, custom.tensor_arguments, strict=True) if keep]

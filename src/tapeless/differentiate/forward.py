@@ -57,7 +57,8 @@ def push(graph: fx.Graph, wrt: Sequence[fx.Node]) -> Joint:
                 tangents[node] = _severed(emitter, found) if computed and is_cut(node) else found
         results = [_result(emitter, tangents.get(o)) if isinstance(o, fx.Node) else None for o in outputs]
     later = emitter.emitted | set(given.values())
-    return Joint(graph, inputs, outputs, [given.get(node) for node in inputs], results, later, set(graph.nodes))
+    nodes = set(graph.nodes)
+    return Joint(graph, inputs, outputs, [given.get(node) for node in inputs], results, later, nodes, nodes)
 
 
 def push_forward(graph: fx.Graph, wrt: Sequence[fx.Node]) -> None:

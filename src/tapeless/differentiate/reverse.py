@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -32,10 +32,18 @@ class Joint:
     gradients: list[fx.Node | None]  # per input; None where there is none to give
     backward: set[fx.Node]  # the nodes of the reverse part
     active: set[fx.Node]  # values that carry a derivative
+    reached: set[fx.Node]  # and those of them to which cotangents came
 
 
 Cotangents = dict[fx.Node, Any]  # value → its cotangent; for a tuple-valued node, one per element
-Missing = list[tuple[fx.Node, str]]  # operators without a rule, and why
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """What a walk has met so far."""
+
+    reached: set[fx.Node] = field(default_factory=set)  # values that had a cotangent
+    missing: list[tuple[fx.Node, str]] = field(default_factory=list)  # operators without a rule, and why
 
 
 def reverse(graph: fx.Graph, wrt: Sequence[fx.Node], differentiable: Sequence[bool]) -> Joint:
@@ -50,18 +58,18 @@ def reverse(graph: fx.Graph, wrt: Sequence[fx.Node], differentiable: Sequence[bo
     with torch_internals.emission(torch_internals.fake_mode_of([ir.value(n) for n in inputs])), emitter:
         placeholders = _cotangent_inputs(emitter, inputs, outputs, reached)
         cotangents: Cotangents = {}
-        missing: Missing = []
+        walk = _Walk()
         for output, g in zip(outputs, placeholders, strict=True):
             if g is not None:
                 cotangents[output] = emitter.accumulate(cotangents.get(output), ir.value(g), output)
         for node in reversed(forward):
             if node.op == "call_function" and node in cotangents:
-                _step(emitter, node, active, cotangents, missing)
-        _report(missing, active)
+                _step(emitter, node, active, cotangents, walk)
+        _report(walk.missing, active)
         gradients = [_gradient(emitter, cotangents.get(node)) if node in wrt else None for node in inputs]
     backward = _with_readers(graph, emitter.emitted | {g for g in placeholders if g is not None})
     everything = active_nodes(graph, wrt)  # loops have been made to return more since
-    return Joint(graph, inputs, outputs, placeholders, gradients, backward, set(everything))
+    return Joint(graph, inputs, outputs, placeholders, gradients, backward, set(everything), walk.reached)
 
 
 def _with_readers(graph: fx.Graph, backward: set[fx.Node]) -> set[fx.Node]:
@@ -72,9 +80,10 @@ def _with_readers(graph: fx.Graph, backward: set[fx.Node]) -> set[fx.Node]:
     return backward
 
 
-def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents, missing: Missing) -> None:
+def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents, walk: _Walk) -> None:
     """Pop the cotangent of one value, pull it back through its operator, add it to the cotangents of the arguments."""
     g = cotangents.pop(node)
+    walk.reached.add(node)
     if node.target is operator.getitem:
         source, index = cast(tuple[fx.Node, int], node.args)
         slots = cotangents.setdefault(source, {})
@@ -83,18 +92,18 @@ def _step(emitter: Emitter, node: fx.Node, active: Any, cotangents: Cotangents, 
     with emitter.in_region(_region(node)):
         try:
             if not has_written_rule(node) and can_decompose(node, reverse_use(node)):
-                gradients = _pull_back_decomposed(emitter, node, g, active, missing)
+                gradients = _pull_back_decomposed(emitter, node, g, active, walk)
             else:
                 gradients = pull_back(emitter, node, g, active)
         except Untraceable as reason:
-            missing.append((node, str(reason)))
+            walk.missing.append((node, str(reason)))
             gradients = [(a, emitter.defined(emitter.zero(ir.value(a)))) for a in node.all_input_nodes if a in active]
     for argument, gradient in gradients:
         if not emitter.is_zero(gradient):  # undefined in eager: nothing goes on from here
             cotangents[argument] = emitter.accumulate(cotangents.get(argument), gradient, argument)
 
 
-def _pull_back_decomposed(emitter: Emitter, node: fx.Node, g: Any, active: Any, missing: Missing) -> Gradients:
+def _pull_back_decomposed(emitter: Emitter, node: fx.Node, g: Any, active: Any, walk: _Walk) -> Gradients:
     """Through what the operator decomposes into, from its last step to its first."""
     written, results = write_out(emitter, node, reverse_use(node))
     for step in written:
@@ -108,7 +117,7 @@ def _pull_back_decomposed(emitter: Emitter, node: fx.Node, g: Any, active: Any, 
             cotangents[result] = emitter.accumulate(cotangents.get(result), gradient, result)
     for step in reversed(written):
         if step in cotangents:
-            _step(emitter, step, active, cotangents, missing)
+            _step(emitter, step, active, cotangents, walk)
     return [(node, gradient) for node, gradient in cotangents.items() if node in active]
 
 
@@ -117,7 +126,7 @@ def _region(node: fx.Node) -> ir.Region:
     return ir.Region(node.name, name, ir.where(node), linear=not isinstance(node.target, CustomFunction))
 
 
-def _report(missing: Missing, active: Any) -> None:
+def _report(missing: list[tuple[fx.Node, str]], active: Any) -> None:
     """All operators without a rule at once, the first in program order with its source line."""
     if missing:
         node, reason = missing[-1]

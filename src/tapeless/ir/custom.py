@@ -29,6 +29,7 @@ class CustomFunction:
     keeps_history: bool = False  # a write that reverse mode does not see: forward mode does
     keeps_tangent: bool = False  # such a write through `.detach()` or `.data`, which forward mode does not see either
     __name__: str = "custom_function"
+    own: tuple[int | None, ...] = ()  # per saved tensor: which of the values passed on it is, if it is one
 
     def __call__(self, outputs: Any, arguments: Any, saved: Any) -> Any:
         return outputs
@@ -38,9 +39,10 @@ class CustomFunction:
         found = dict(zip(self.passed, g, strict=True))
         return [found.get(i) for i in range(self.outputs)]
 
-    def saved(self, tensors: Any) -> list[Any]:
-        """All saved values in order, tensors and constants."""
-        rest = iter(tensors)
+    def saved(self, tensors: Any, results: Any) -> list[Any]:
+        """All saved values in order, tensors and constants. A result that was saved has the derivative of a result."""
+        own = self.own or (None,) * len(tensors)
+        rest = iter([t if i is None else results[i] for t, i in zip(tensors, own, strict=True)])
         return [next(rest) if constant is None else constant[0] for constant in self.constants]
 
 

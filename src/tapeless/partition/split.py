@@ -82,7 +82,7 @@ Related = Callable[[fx.Node], list[fx.Node]]
 
 def related(joint: Joint) -> Related:
     """The companions of each value, found once: they do not depend on what is saved."""
-    return cache(Companions(joint.active, joint.backward).of)
+    return cache(Companions(joint.active, joint.backward, joint.reached).of)
 
 
 def divide(joint: Joint, again: Collection[fx.Node], relations: Related | None = None) -> Split:

@@ -20,6 +20,7 @@ from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.utils import get_metrics_context
 from torch._dynamo.variables.higher_order_ops import TorchHigherOrderOperatorVariable
 from torch._guards import TracingContext, tracing
+from torch._higher_order_ops.register_hook import register_hook_op
 from torch._logging._internal import log_state
 from torch.utils._pytree import tree_leaves
 
@@ -250,6 +251,8 @@ data_attribute = torch._C._autograd._get_data_attr  # type: ignore[attr-defined]
 
 
 autograd_function_apply = torch.ops.higher_order.autograd_function_apply  # how Dynamo hands over a custom Function
+
+register_hook = register_hook_op  # how Dynamo hands over a hook on an intermediate value
 
 
 # How control flow stands in a traced graph.
