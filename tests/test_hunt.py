@@ -100,6 +100,14 @@ def in_a_checkpoint(x, w):
     return checkpoint(body, x, w, use_reentrant=False)
 
 
+def of_another_shape(x, z):
+    y = x * 2
+    v = y.T[2]
+    v.mul_(3)
+    y.unsqueeze_(0)
+    return y * z.detach()
+
+
 def in_place_detach(x):
     y = x + 3
     z = y.clone() * x
@@ -138,6 +146,7 @@ class Codebook(nn.Module):
     case("detach", write(lambda y, z: y.detach().mul_(3)), A, A),
     case("detached alias", detached_alias, A, A),
     case("of a view", of_a_view, (9,), V),
+    case("to a base that gets another shape", of_another_shape, A, A),
     case("tracked between", tracked_between, A, A),
     case("to a leaf", to_an_input, A, A),
     case("to a non-leaf", to_an_input, non_leaf, A),

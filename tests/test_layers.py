@@ -269,6 +269,12 @@ def test_left_to_eager(name, transform):
     assert_values(expected, tree_leaves(TRANSFORMS[transform](tapeless.compile(f), x)))
 
 
+def test_jvp_of_what_formats_a_message_while_it_is_traced(calls):
+    """The meta kernel of `lerp_`, in `quantile`, prints its tensors."""
+    f, x, t = lambda x: x.quantile(0.3, -1), normal(2, 5), normal(2, 5)
+    assert_values(func.jvp(f, (x,), (t,)), func.jvp(tapeless.compile(f), (x,), (t,)))
+
+
 def test_random_numbers_follow_the_transform(calls):
     compiled, x = tapeless.compile(lambda x: F.dropout(x)), torch.ones(4, 50)
     assert not func.vmap(compiled, randomness="different")(x).eq(func.vmap(compiled, randomness="same")(x)[0]).all()

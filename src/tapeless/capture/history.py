@@ -251,7 +251,7 @@ def _is_tracked(view: torch.Tensor) -> bool:
     """A view made under `no_grad` says that it requires a gradient, but knows no way to its base."""
     try:
         return view.grad_fn is not None
-    except RuntimeError:  # what eager says once the base was written to
+    except Exception:  # what eager says once the base was written to or reshaped: views are made again, which may fail
         return False
 
 
