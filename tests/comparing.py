@@ -277,6 +277,21 @@ class Cube(torch.autograd.Function):
         return 5 * g * x * x  # not the true 3: the user's own formula must be the one that is used
 
 
+class Outer(torch.autograd.Function):
+    """Saves its own result, and reads an attribute of it, which Dynamo takes for part of the forward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.sin().outer(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return (y.mT @ g).sum(0)
+
+
 class Exponential(torch.autograd.Function):
     """Saves its own result, which has a derivative of its own."""
 

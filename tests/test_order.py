@@ -9,6 +9,7 @@ from torch import nn
 from comparing import (
     Cube,
     Exponential,
+    Outer,
     Weighted,
     assert_values,
     compiled,
@@ -246,6 +247,7 @@ USER_DEFINED = {
     "function": lambda x: Cube.apply(x * 2),
     "op": lambda x: scaled_sine(x * 2, 1.5),
     "saved result": lambda x: Exponential.apply(x * 2),
+    "attribute of a saved result": lambda x: Outer.apply(x * 2),
     "saved weight": lambda x: Weighted.apply(x.sin(), x.exp().sum() * x.cos()),
     "saved weight, with a loss of its own": lambda x: (lambda k: Weighted.apply(x.sin(), k.exp()) * k)(x.cos() * 2),
 }

@@ -71,6 +71,7 @@ class CustomCall:
     def __call__(self, forward: fx.GraphModule, backward: fx.GraphModule, *args: Any, **options: Any) -> Any:
         if options.get("dirty_idx"):
             raise Unsupported("a custom autograd.Function that marks inputs dirty: return a new tensor instead")
+        forward, backward = _with_attributes_in_backward(forward, backward)
         outputs, saved = fx.Interpreter(forward).run(*args)
         plain = set(options["non_differentiable_idx"])
         single = _is_tensor(outputs)
@@ -84,6 +85,41 @@ class CustomCall:
         for i, result in zip(passed, marked, strict=True):
             results[i] = result
         return results[0] if single else tuple(results)
+
+
+def _with_attributes_in_backward(
+    forward: fx.GraphModule, backward: fx.GraphModule
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Dynamo reads `z.mT` of a saved `z` in the forward. It belongs to the backward: if `z` is a result, its derivative
+    is that of a result."""
+    if not any(map(_is_attribute, _saved(forward.graph))):
+        return forward, backward
+    forward, backward = _copy(forward), _copy(backward)
+    saved = _saved(forward.graph)
+    taken = backward.graph.find_nodes(op="placeholder")[-len(saved) :]
+    for read, source in zip(saved, taken, strict=True):
+        if _is_attribute(read):
+            with backward.graph.inserting_after(taken[-1]):
+                again = backward.graph.call_function(getattr, (source, read.args[1]))
+            source.replace_all_uses_with(again, lambda user, again=again: user is not again)
+    output = forward.graph.output_node()
+    kept = tuple(s.args[0] if _is_attribute(s) else s for s in saved)
+    output.args = ((output.args[0][0], kept),)  # type: ignore[index]
+    return forward, backward
+
+
+def _saved(forward: fx.Graph) -> Any:
+    return forward.output_node().args[0][1]  # type: ignore[index]
+
+
+def _is_attribute(node: Any) -> bool:
+    return isinstance(node, fx.Node) and node.target is getattr
+
+
+def _copy(module: fx.GraphModule) -> fx.GraphModule:
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    return fx.GraphModule(module, graph)
 
 
 class _Identity:

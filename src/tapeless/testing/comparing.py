@@ -115,5 +115,5 @@ def _torch_refuses(kind: Any, eager: Call) -> bool:
 def _attempt(kind: Any, call: Call) -> derivatives.Values | None:
     try:
         return kind(call)
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError, IndexError):
         return None
