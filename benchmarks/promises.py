@@ -84,7 +84,8 @@ def step_ratio(*others: str) -> Quantity:
     """Processor time of a step over that of the fastest of some other variants."""
 
     def quantity(result: Result, _: Variants) -> float | None:
-        ratios = [result["ratio_to"][other]["cpu_s"]["median"] for other in others if other in result["ratio_to"]]
+        known = result.get("ratio_to", {})
+        ratios = [known[other]["cpu_s"]["median"] for other in others if other in known]
         return max(ratios, default=None)
 
     return quantity

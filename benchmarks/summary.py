@@ -87,13 +87,14 @@ def _if_measured(key: str) -> Callable[[Cell], Cell]:
     return lambda cell: lambda result: cell(result) if key in result else ""
 
 
+@_if_measured("step_wall_s")
 def _milliseconds(result: Result) -> str:
     return number(result["step_wall_s"] * 1e3)
 
 
 def _to(other: str) -> Cell:
     def cell(result: Result) -> str:
-        spread = result["ratio_to"].get(other, {}).get("cpu_s")
+        spread = result.get("ratio_to", {}).get(other, {}).get("cpu_s")
         return f"{spread['median']:.3f} ({spread['low']:.2f}–{spread['high']:.2f})" if spread else ""
 
     return cell
