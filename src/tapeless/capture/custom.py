@@ -105,6 +105,8 @@ def _with_attributes_in_backward(
     output = forward.graph.output_node()
     kept = tuple(s.args[0] if _is_attribute(s) else s for s in saved)
     output.args = ((output.args[0][0], kept),)  # type: ignore[index]
+    forward.recompile()
+    backward.recompile()
     return forward, backward
 
 
