@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import fx
 
 from tapeless import torch_internals
+from tapeless.capture.facts import calls_in, standing_in
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.custom import CustomFunction
@@ -150,28 +150,16 @@ def keep_history(before: torch.Tensor, tensor: torch.Tensor, hidden: bool, apart
         (tensor.data if hidden else tensor).copy_(marker([tensor], [before], [], key)[0])
 
 
-@contextlib.contextmanager
-def marked_custom_functions(module: fx.GraphModule) -> Iterator[None]:
+def marked_custom_functions(module: fx.GraphModule) -> contextlib.AbstractContextManager[None]:
     """While it lasts, every custom function in a Dynamo graph leaves a marker when it is traced."""
-    apply = torch_internals.autograd_function_apply
-    graphs = [part.graph for part in module.modules() if isinstance(part, fx.GraphModule)]
-    calls = {n: CustomCall() for graph in graphs for n in graph.find_nodes(op="call_function", target=apply)}
-    for node, call in calls.items():
-        node.target = _CALLS[call.key] = call
-    try:
-        yield
-    finally:
-        for node, call in calls.items():
-            node.target = apply
-            _CALLS.pop(call.key)
+    return standing_in(module, torch_internals.autograd_function_apply, CustomCall, _CALLS)
 
 
 def resolve_markers(module: fx.GraphModule) -> None:
     """Markers in the traced graph, and in the bodies that it calls, become `CustomFunction` nodes."""
-    target = torch.ops.tapeless.custom_function.default
-    graphs = [part.graph for part in module.modules() if isinstance(part, fx.GraphModule)]
-    for node in (n for graph in graphs for n in graph.find_nodes(op="call_function", target=target)):
-        call = _CALLS[node.args[3]]
+    for node in calls_in(module, torch.ops.tapeless.custom_function.default):
+        key: Any = node.args[3]
+        call = _CALLS[key]
         assert call.function is not None
         node.target = call.function
         node.args = node.args[:3]

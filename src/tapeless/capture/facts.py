@@ -5,6 +5,10 @@ AOTAutograd copies `node.meta["custom"]` of each traced node to the ATen nodes i
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import torch
 from torch import fx
 
@@ -58,6 +62,25 @@ def _differentiates(node: fx.Node) -> bool:
 
 def graph_modules(module: fx.GraphModule) -> list[fx.GraphModule]:
     return [part for part in module.modules() if isinstance(part, fx.GraphModule)]
+
+
+def calls_in(module: fx.GraphModule, target: Any) -> list[fx.Node]:
+    """Who calls `target`, in the graph of `module` and in the bodies that it calls."""
+    return [n for part in graph_modules(module) for n in part.graph.find_nodes(op="call_function", target=target)]
+
+
+@contextlib.contextmanager
+def standing_in(module: fx.GraphModule, target: Any, make: Callable[[], Any], known: dict[int, Any]) -> Iterator[None]:
+    """While it lasts, something that `make` made stands in for each call of `target`, `known` by its key."""
+    calls = {node: make() for node in calls_in(module, target)}
+    for node, call in calls.items():
+        node.target = known[call.key] = call
+    try:
+        yield
+    finally:
+        for node, call in calls.items():
+            node.target = target
+            known.pop(call.key)
 
 
 def is_cut_in_dynamo(node: fx.Node) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from torch.fx.node import has_side_effect
 from torch.utils._pytree import tree_leaves
 
 from tapeless import torch_internals
+from tapeless.capture.facts import calls_in, standing_in
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.custom import CustomFunction
@@ -69,20 +69,9 @@ def _backward(body: fx.GraphModule) -> fx.GraphModule:
     return fx.GraphModule(body, graph)
 
 
-@contextlib.contextmanager
-def marked_hooks(module: fx.GraphModule) -> Iterator[None]:
+def marked_hooks(module: fx.GraphModule) -> contextlib.AbstractContextManager[None]:
     """While it lasts, every hook in a Dynamo graph leaves a marker when it is traced."""
-    register = torch_internals.register_hook
-    graphs = [part.graph for part in module.modules() if isinstance(part, fx.GraphModule)]
-    calls = {n: _HookCall() for graph in graphs for n in graph.find_nodes(op="call_function", target=register)}
-    for node, call in calls.items():
-        node.target = _CALLS[call.key] = call
-    try:
-        yield
-    finally:
-        for node, call in calls.items():
-            node.target = register
-            _CALLS.pop(call.key)
+    return standing_in(module, torch_internals.register_hook, _HookCall, _CALLS)
 
 
 def resolve_hooks(module: fx.GraphModule) -> None:
@@ -90,10 +79,9 @@ def resolve_hooks(module: fx.GraphModule) -> None:
 
     Of several hooks on one value the first is nearest to the readers: gradients meet it first.
     """
-    target = torch.ops.tapeless.hook.default
-    graphs = [part.graph for part in module.modules() if isinstance(part, fx.GraphModule)]
-    for node in [n for graph in graphs for n in graph.find_nodes(op="call_function", target=target)]:
-        function = _CALLS[node.args[2]].function
+    for node in calls_in(module, torch.ops.tapeless.hook.default):
+        key: Any = node.args[2]
+        function = _CALLS[key].function
         assert function is not None
         _pass_through(node, function)
         node.graph.erase_node(node)

@@ -297,14 +297,11 @@ def batch_norm_jvp(input, input_t, weight, weight_t, bias_t, running_mean, runni
     return _batch_tangents(normal, input, input_t, weight_t, bias_t, out)
 
 
-@jvp(aten._native_batch_norm_legit.no_stats)
-def batch_norm_no_stats_jvp(input, input_t, weight, weight_t, bias_t, out, eps):
-    """ẏ = w ⊙ J ẋ + ẇ ⊙ x̂ + ḃ."""
-    normal = _batch(input, weight, None, None, out[1], out[2], True, eps)
-    return _batch_tangents(normal, input, input_t, weight_t, bias_t, out)
-
-
-@jvp(aten._batch_norm_with_update.default, aten._batch_norm_with_update_functional.default)
+@jvp(
+    aten._native_batch_norm_legit.no_stats,
+    aten._batch_norm_with_update.default,
+    aten._batch_norm_with_update_functional.default,
+)
 def batch_norm_training_jvp(input, input_t, weight, weight_t, bias_t, out, eps):
     """ẏ = w ⊙ J ẋ + ẇ ⊙ x̂ + ḃ."""
     normal = _batch(input, weight, None, None, out[1], out[2], True, eps)
