@@ -20,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from comparing import seeded
 from models import TwoHeads
+from tapeless import pipeline
 from tapeless.backends.auto import LIVE as ALONE
 from tapeless.backends.auto import Auto, compile_watched
 from tapeless.background import race
@@ -276,7 +277,8 @@ def test_deterministic_mode_stays_with_python():
 def own_compiler(monkeypatch):
     """A compiler for this test alone, started in the environment that the test makes."""
     compiler = Compiler()
-    monkeypatch.setattr(contest, "COMPILER", compiler)
+    for module in (contest, pipeline):
+        monkeypatch.setattr(module, "COMPILER", compiler)
     monkeypatch.setattr(race, "_WARNED", set())
     yield compiler
     compiler.stop()
@@ -319,6 +321,28 @@ def test_there_is_no_cxx(own_compiler, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
 
     trains_on_after_one_warning("Inductor failed")
+
+
+def test_the_cxx_compiler_knows_less_than_the_processor(own_compiler, compiled_wins, monkeypatch, tmp_path):
+    """It is not asked before; what it refuses is compiled for other instructions."""
+    older = tmp_path / "g++"
+    older.write_text('#!/bin/sh\ncase "$*" in *-mavx512vnni*) exit 1;; esac\nexec g++ "$@"\n')
+    older.chmod(0o755)
+    monkeypatch.setenv("CXX", str(older))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    call = auto(lambda x: (x.sin() * x).sum())
+    x = torch.ones(3, requires_grad=True)
+
+    until("inductor stays", lambda _: call(x).backward())
+
+
+def test_the_process_is_there_before_anything_is_ordered(own_compiler):
+    call = auto(lambda x: (x.sin() * x).sum())
+    call(torch.ones(3, requires_grad=True))
+    start = time.monotonic()
+    while own_compiler._process is None:
+        assert time.monotonic() - start < PATIENCE
+        time.sleep(0.01)
 
 
 def test_the_disk_is_full(own_compiler, monkeypatch, tmp_path):

@@ -861,14 +861,13 @@ def test_compile_with_inductor(static):
     torch.testing.assert_close(list(run([real])), [real.sin().t(), None])
 
 
-def test_the_best_instructions_are_those_that_inductor_picks(monkeypatch):
-    """`try_instructions`, which tries fewer of them; settings that ask for others are obeyed."""
+def test_the_best_instructions_are_those_that_inductor_picks():
+    """Only the best is tried; settings that ask for others are obeyed."""
     from torch._inductor import config as inductor_config
     from torch._inductor import cpu_vec_isa
 
     from tapeless.torch_internals import inductor
 
-    torch_internals.try_instructions()
     every = cpu_vec_isa.valid_vec_isa_list()
 
     assert inductor._best_instruction_set() == every[:1]
@@ -877,6 +876,44 @@ def test_the_best_instructions_are_those_that_inductor_picks(monkeypatch):
     assert cpu_vec_isa.valid_vec_isa_list() == every
     with inductor_config.patch({"cpp.simdlen": 256}), inductor._best_instructions():
         assert cpu_vec_isa.valid_vec_isa_list() == every
+
+
+def test_instructions_are_trusted_and_doubted(monkeypatch):
+    """`Trust`: nothing is compiled to find out what works, until trust is withdrawn."""
+    from torch._inductor import cpu_vec_isa
+
+    from tapeless.torch_internals import inductor
+
+    asked = []
+    with monkeypatch.context() as patched:
+        patched.setattr(cpu_vec_isa.VecISA, "check_build", lambda self, code: bool(asked.append(code)))
+        inductor._forget_instructions()
+        trust = torch_internals.Trust()
+        trusted = inductor._best_instruction_set()
+
+        assert trusted and all(trusted) and not asked
+
+        trust.withdraw()
+
+        assert not inductor._best_instruction_set() and asked and not trust.is_granted
+    inductor._forget_instructions()
+
+
+def test_a_refusal_of_the_cxx_compiler_is_known(monkeypatch, tmp_path):
+    """`is_refusal`, also of what Inductor raises in its place."""
+    from torch._inductor import config
+
+    older = tmp_path / "g++"
+    older.write_text('#!/bin/sh\ncase "$*" in *.main.cpp*) exit 1;; esac\nexec g++ "$@"\n')
+    older.chmod(0o755)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    mode, _ = torch_internals.symbolic_sizes({})
+    graph = torch_internals.decompose_for_inductor(lambda x: [x.sin().exp()], [mode.from_tensor(torch.ones(77))])
+    with config.patch({"cpp.cxx": (None, str(older))}), pytest.raises(Exception) as caught:
+        torch_internals.compile_decomposed(graph, False, 1)
+
+    assert torch_internals.is_refusal(caught.value)
+    assert not torch_internals.is_refusal(ValueError())
 
 
 def test_what_inductor_compiled_travels_between_processes():

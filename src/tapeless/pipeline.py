@@ -13,6 +13,7 @@ from torch import fx
 
 from tapeless import prepare, torch_internals
 from tapeless.backends.select import compile_graph
+from tapeless.background.compiler import COMPILER
 from tapeless.cache import Place
 from tapeless.capture.kept import place_of
 from tapeless.capture.program import Captured, capture
@@ -47,6 +48,8 @@ def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Ca
 
 def captured_and_prepared(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Captured:
     """A Dynamo graph → the graph to be differentiated, found by this process or by one before it."""
+    if options.in_background and not torch.are_deterministic_algorithms_enabled():
+        COMPILER.expect()
     kept = _place(module, inputs, options)
     found = kept.read(torch_internals.tracing_fake_mode(inputs)) if kept else None
     if found is not None:

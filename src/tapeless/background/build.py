@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,9 +17,38 @@ from tapeless.torch_internals import Artifact
 Boxed = Callable[[list[Any]], list[Any]]
 
 
+# A product alone: nothing for the C++ compiler to do.
+REHEARSAL = Order(
+    forward="import torch\ndef forward(args):\n    return [torch.ops.aten.mm.default(args[0], args[0])]",
+    inputs=(TensorType((32, 32), (32, 1), torch.float32),),
+    real_outputs=1,
+    sizes={},
+    threads=1,
+    precision="highest",
+)
+
+
+class Builder:
+    """Carries out one order after the other. Made while nothing is ordered yet, with a rehearsal: much of Inductor is
+    loaded, and the patterns of its passes are made, at their first use."""
+
+    def __init__(self) -> None:
+        self._trust = torch_internals.Trust()
+        self.rehearsed = build(REHEARSAL)
+
+    def build(self, order: Order) -> Answer:
+        """Compile what is ordered; again, if the C++ compiler was thought too much of."""
+        try:
+            return build(order)
+        except Exception as problem:
+            if not self._trust.is_granted or not torch_internals.is_refusal(problem):
+                raise
+            self._trust.withdraw()
+            return build(order)
+
+
 def build(order: Order) -> Answer:
     """Compile what is ordered."""
-    _trial()
     torch.set_num_threads(order.threads)
     torch.set_float32_matmul_precision(order.precision)
     fake_mode, sizes = torch_internals.symbolic_sizes(order.sizes)
@@ -30,18 +57,9 @@ def build(order: Order) -> Answer:
     return answer(torch_internals.guards_on(fake_mode, list(sizes.values())))
 
 
-@functools.cache
-def _trial() -> threading.Thread:
-    """Programs are traced while the C++ compiler shows what it can do."""
-    trial = threading.Thread(target=torch_internals.try_instructions)
-    trial.start()
-    return trial
-
-
 def _compiled(graph: fx.GraphModule, backward: bool, visible: int, donated: Sequence[int] = ()) -> Any:
     if all(node.op in ("placeholder", "output") for node in graph.graph.nodes):
         raise Unsupported("nothing is left to be computed")
-    _trial().join()
     return torch_internals.compile_decomposed(graph, backward, visible, donated)
 
 

@@ -1,8 +1,9 @@
 """The compiler in the background, as the program sees it: hand over an order, be told what became of it.
 
 One process serves all programs, one order after the other; what was ordered for a program that is gone by then is not
-compiled. It is started with the first order, and ends with this process at the latest. Should it end before, the orders
-that wait for it fail, and nothing more is ordered: the programs run on as generated Python.
+compiled. It is started when the first program is captured, so that it has loaded what it needs when the first order
+comes, and ends with this process at the latest. Should it end before, the orders that wait for it fail, and nothing
+more is ordered: the programs run on as generated Python.
 """
 
 from __future__ import annotations
@@ -49,6 +50,15 @@ class Compiler:
     def submit(self, order: Order, customer: Customer) -> None:
         """Have `order` compiled for `customer`. Takes no time."""
         self._orders.put((order, weakref.ref(customer)))
+        self.start()
+
+    def expect(self) -> None:
+        """Orders may come: the process is started, if it has a processor to itself, and loads what it will need."""
+        if not self._serving and (os.cpu_count() or 1) > 1:
+            self.start()
+
+    def start(self) -> None:
+        """Start the process, if it was not started before. Takes no time."""
         with self._lock:
             if not self._serving:
                 self._serving = True
@@ -64,20 +74,23 @@ class Compiler:
     def _serve(self) -> None:
         """Start the process, and go from order to order; once it has ended, there are only failures."""
         try:
-            process = self._start()
+            process = self._launched()
         except OSError as problem:
             self._refuse(f"{ENDED}: {problem}")
-        while True:
-            order, customer = self._orders.get()
-            if customer() is None:
-                continue
-            try:
+        customer = None
+        try:
+            loading = _rehearsal(process)
+            while True:
+                order, customer = self._orders.get()
+                if customer() is None:
+                    continue
                 answer = _asked(process, order)
-            except (EOFError, OSError):
-                self._refuse(f"{ENDED} with code {process.wait()}", customer)
-            _hand_over(answer, customer)
+                loading.join()
+                _hand_over(answer, customer)
+        except (EOFError, OSError):
+            self._refuse(f"{ENDED} with code {process.wait()}", customer)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _launched(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-m", "tapeless.background.worker"],
             stdin=subprocess.PIPE,
@@ -99,6 +112,20 @@ class Compiler:
             if customer is not None:
                 _hand_over(Failure(reason), customer)
             _, customer = self._orders.get()
+
+
+def _rehearsal(process: subprocess.Popen[bytes]) -> threading.Thread:
+    """Wait until the process is ready, and load what it has compiled to be so: the first time takes longest."""
+    assert process.stdout is not None
+    answer = receive(process.stdout)
+
+    def load() -> None:
+        with contextlib.suppress(Exception), _giving_way():  # what is wrong is told with the first order
+            answer.forward.load()
+
+    loading = threading.Thread(target=load, daemon=True)
+    loading.start()
+    return loading
 
 
 def _asked(process: subprocess.Popen[bytes], order: Order) -> Answer | Failure:

@@ -5,6 +5,7 @@ It ends when nobody can send orders any more, however the program that started i
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import queue
@@ -37,15 +38,22 @@ def main() -> None:
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, orders), daemon=True).start()
     os.nice(5)  # the program that runs comes first
+    send(answers, _answer(None))
     while True:
         send(answers, _answer(orders.get()))
 
 
-def _answer(order: Order) -> Answer | Failure:
-    try:
-        from tapeless.background.build import build  # takes a while: the first order is waiting already
+@functools.cache
+def _builder() -> Any:
+    from tapeless.background.build import Builder
 
-        return build(order)
+    return Builder()
+
+
+def _answer(order: Order | None) -> Answer | Failure:
+    """Of no order: what came of a rehearsal, in which everything is loaded that compiling takes."""
+    try:
+        return _builder().build(order) if order else _builder().rehearsed
     except Exception as problem:
         lines = str(problem).strip().splitlines() or [""]
         return Failure(f"{type(problem).__name__}: {lines[0]}", is_expected=isinstance(problem, Unsupported))

@@ -49,17 +49,18 @@ from tapeless.torch_internals.fakes import (
 )
 from tapeless.torch_internals.inductor import (
     Artifact,
+    Trust,
     compile_decomposed,
     compile_with_inductor,
     decompose_for_inductor,
     guards_on,
     holds,
+    is_refusal,
     min_cut,
     restrided,
     strides_given,
     symbolic_sizes,
     take_strides,
-    try_instructions,
 )
 from tapeless.torch_internals.layers import (
     Layer,
@@ -109,6 +110,7 @@ __all__ = [
     "Layer",
     "SingleLevelFunction",
     "TracedFunction",
+    "Trust",
     "Watch",
     "accumulator",
     "as_kernels",
@@ -148,6 +150,7 @@ __all__ = [
     "innermost_layer",
     "is_batch",
     "is_fake",
+    "is_refusal",
     "is_static",
     "is_wrapped",
     "keeping_versions",
@@ -173,7 +176,6 @@ __all__ = [
     "trace_function",
     "tracing_fake_mode",
     "tracing_on_fakes",
-    "try_instructions",
     "unknown_size",
     "unwrap_if_dead",
     "while_loop",

@@ -119,10 +119,16 @@ def strides_given(compiled: Any) -> list[tuple[int, ...] | None]:
     return [None if strides is None else tuple(map(int, strides)) for strides in compiled.output_strides]
 
 
-@contextlib.contextmanager
-def _best_instructions() -> Iterator[None]:
+def _best_instructions() -> contextlib.AbstractContextManager[None]:
     """Inductor tries every set of vector instructions by compiling a program for it, and takes the best one. Here only
-    the best one is tried, unless a setting asks for another.
+    the best one is tried.
+    """
+    return _instructions(_best_instruction_set)
+
+
+@contextlib.contextmanager
+def _instructions(known: Callable[[], list[Any]]) -> Iterator[None]:
+    """Inductor chooses among these, unless a setting asks for others.
 
     Relies on `pick_vec_isa`, which takes the first of `valid_vec_isa_list`.
     """
@@ -130,7 +136,7 @@ def _best_instructions() -> Iterator[None]:
 
     every = _every_instruction_set()
     if config.cpp.simdlen is None and "ATEN_CPU_CAPABILITY" not in os.environ:
-        cpu_vec_isa.valid_vec_isa_list = _best_instruction_set
+        cpu_vec_isa.valid_vec_isa_list = known
     try:
         yield
     finally:
@@ -155,12 +161,50 @@ def _best_instruction_set() -> list[Any]:
     return list(itertools.islice(filter(bool, candidates), 1))
 
 
-def try_instructions() -> None:
-    """Find out now what Inductor would find out when it compiles: which vector instructions work. Takes seconds."""
+class Trust:
+    """Takes for granted, in a process of our own, that the C++ compiler can make use of what the processor has: asking
+    it takes seconds. Should it refuse a program after all, ask it as Inductor does.
+
+    Relies on `VecISA.check_build`, which asks, and on how its answers are remembered.
+    """
+
+    def __init__(self) -> None:
+        from torch._inductor import cpu_vec_isa
+
+        self._asking = cpu_vec_isa.VecISA.check_build
+        self.is_granted = True
+        cpu_vec_isa.VecISA.check_build = lambda self, code: True
+
+    def withdraw(self) -> None:
+        """From now on the compiler is asked."""
+        from torch._inductor import cpu_vec_isa
+
+        self.is_granted = False
+        cpu_vec_isa.VecISA.check_build = self._asking
+        _forget_instructions()
+
+
+def _forget_instructions() -> None:
+    """What the C++ compiler was found to know is to be found out again."""
     from torch._inductor import cpu_vec_isa
 
-    with _best_instructions():
-        cpu_vec_isa.pick_vec_isa()
+    for kind in (cpu_vec_isa.VecISA, *_kinds_below(cpu_vec_isa.VecISA)):
+        for method in vars(kind).values():
+            getattr(method, "cache_clear", lambda: None)()
+    _best_instruction_set.cache_clear()
+
+
+def _kinds_below(kind: type) -> list[type]:
+    return [found for below in kind.__subclasses__() for found in (below, *_kinds_below(below))]
+
+
+def is_refusal(problem: BaseException | None) -> bool:
+    """Did the C++ compiler refuse a program? Relies on Inductor's error, which others may be raised from."""
+    from torch._inductor.exc import CppCompileError
+
+    while problem is not None and not isinstance(problem, CppCompileError):
+        problem = problem.__cause__ or getattr(problem, "inner_exception", None)
+    return problem is not None
 
 
 def min_cut(joint: fx.GraphModule, inputs: int, outputs: int, static: Sequence[int]) -> list[fx.GraphModule]:
@@ -191,12 +235,16 @@ class Artifact:
     """What Inductor compiled, as one process hands it to another: its sources; kernels lie in Inductor's cache."""
 
     data: bytes
+    instructions: Any  # the vector instructions that its kernels use
 
     @classmethod
     def of(cls, compiled: Any) -> Artifact:
         """Relies on `prepare_for_serialization`, with which Inductor fills its own cache."""
+        from torch._inductor import cpu_vec_isa
+
         compiled.prepare_for_serialization()
-        return cls(pickle.dumps(compiled))
+        with _best_instructions():
+            return cls(pickle.dumps(compiled), cpu_vec_isa.pick_vec_isa())
 
     def load(self) -> Callable[[list[Any]], Any]:
         """The function, of one list. Relies on `after_deserialization`, with which Inductor reads its own cache."""
@@ -204,10 +252,8 @@ class Artifact:
         from torch._inductor.output_code import CompiledFxGraphConstants
 
         compiled = pickle.loads(self.data)
-        with (
-            config.patch(compile_threads=1),
-            _best_instructions(),
-        ):  # kernels are there already: nothing is to be started for them
+        # Kernels are there already: nothing is to be started for them, and nothing to be tried.
+        with config.patch(compile_threads=1), _instructions(lambda: [self.instructions]):
             compiled.after_deserialization(CompiledFxGraphConstants())
         return cast(Any, torch.compiler.disable(compiled.current_callable))  # Dynamo may look on, and would trace it
 
