@@ -350,7 +350,7 @@ def test_the_disk_is_full(own_compiler, monkeypatch, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
     popen = partial(subprocess.Popen, preexec_fn=little_can_be_written)
-    monkeypatch.setattr("tapeless.background.compiler.subprocess.Popen", popen)
+    monkeypatch.setattr("tapeless.background.process.subprocess.Popen", popen)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
 
     trains_on_after_one_warning("File too large")
@@ -359,12 +359,12 @@ def test_the_disk_is_full(own_compiler, monkeypatch, tmp_path):
 def test_nothing_is_compiled_for_a_program_that_is_gone(own_compiler, monkeypatch):
     asked, gate = [], threading.Event()
 
-    def answer(process, order):
+    def answer(order):
         gate.wait()
         asked.append(order)
         return Failure("no order at all")
 
-    monkeypatch.setattr("tapeless.background.compiler._asked", answer)
+    monkeypatch.setattr(own_compiler, "_ask", answer)
     first, gone, last = Customer(), Customer(), Customer()
     own_compiler.submit("first", first)
     own_compiler.submit("gone", gone)
@@ -412,3 +412,43 @@ def _is_running(process):
         return "Z" != Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except FileNotFoundError:
         return False
+
+
+# -- what another process compiled -----------------------------------------------------------------------------------
+
+LATER = """
+import sys, time, torch
+from tapeless.background.process import Process
+from tapeless.runtime.statistics import statistics
+
+asked = []
+ask = Process.ask
+Process.ask = lambda self, order: asked.append(order is not None) or ask(self, order)
+
+def f(x, w):
+    return torch.tanh(x @ w).sin().square().sum()
+
+call = torch.compile(f, backend="tapeless", options={"backend": "auto", "cache": sys.argv[1]})
+x, w = torch.linspace(-1, 1, 12).view(3, 4).requires_grad_(), torch.linspace(0, 1, 8).view(4, 2).requires_grad_()
+end = time.monotonic() + 240
+while time.monotonic() < end and "stays" not in str(statistics()):
+    found = torch.autograd.grad(call(x, w), (x, w))
+torch.testing.assert_close(found, torch.autograd.grad(f(x, w), (x, w)))
+print(sum(asked))
+"""
+
+
+def test_what_was_compiled_before_is_found(tmp_path):
+    """Not asked for again; compiled again where Inductor's kernels are gone, or the entry is damaged."""
+
+    def orders_in_a_new_process(kernels):
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / kernels)}
+        command = [sys.executable, "-W", "ignore", "-c", LATER, str(tmp_path / "cache")]
+        return int(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout)
+
+    assert [1, 0, 1] == [orders_in_a_new_process(kernels) for kernels in ("first", "first", "second")]
+
+    for entry in (tmp_path / "cache").iterdir():
+        entry.write_bytes(entry.read_bytes()[:-10])
+
+    assert 1 == orders_in_a_new_process("first")

@@ -48,13 +48,13 @@ def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Ca
 
 def captured_and_prepared(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Captured:
     """A Dynamo graph → the graph to be differentiated, found by this process or by one before it."""
-    if options.in_background and not torch.are_deterministic_algorithms_enabled():
-        COMPILER.expect()
     kept = _place(module, inputs, options)
     found = kept.read(torch_internals.tracing_fake_mode(inputs)) if kept else None
     if found is not None:
         graph, convention, versionless = found
         return Captured(graph, convention, inputs, versionless)
+    if options.in_background and not torch.are_deterministic_algorithms_enabled():
+        COMPILER.expect()  # a program that was met before was perhaps compiled then
     assumed = torch_internals.assumptions()
     captured = prepared(capture(module, inputs), options)
     if kept and torch_internals.assumptions() == assumed:  # else Dynamo is to be told by capture, each time
@@ -103,7 +103,7 @@ def differentiated(captured: Captured, options: Options) -> Callable[[list[Any]]
 def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any]], list[Any]]:
     """The captured graph alone; should an input carry a tangent after all, the same with its derivative."""
     graph, asked, recording = captured.graph, signature(captured), torch.is_grad_enabled()  # not the example inputs
-    run = _keeping(inlined(graph), weights(captured, options), options.lone_backend)
+    run = _keeping(inlined(graph), weights(captured, options), options)
 
     @cache
     def pushing_forward() -> Callable[[list[Any]], list[Any]]:
@@ -118,13 +118,17 @@ def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any
     return call
 
 
-def _keeping(graph: fx.Graph, fixed: Sequence[bool], backend: str) -> Callable[[list[Any]], list[Any]]:
+def _keeping(graph: fx.Graph, fixed: Sequence[bool], options: Options) -> Callable[[list[Any]], list[Any]]:
     """The graph as a function that keeps what is made of weights alone."""
+
+    def runnable(graph: fx.Graph) -> Callable[[list[Any]], list[Any]]:
+        return compile_graph(graph, "forward", options.lone_backend, options.cache)
+
     parts = prepare.split(graph, fixed)
     if parts is None:
-        return compile_graph(graph, "forward", backend)
-    made, rest = compile_graph(parts.made, "weights"), compile_graph(parts.rest, "forward", backend)
-    return Kept(parts.weights, made, rest, lambda: compile_graph(written_out(graph), "forward", backend))
+        return runnable(graph)
+    made, rest = compile_graph(parts.made, "weights"), runnable(parts.rest)
+    return Kept(parts.weights, made, rest, lambda: runnable(written_out(graph)))
 
 
 def signature(captured: Captured) -> Signature:

@@ -45,15 +45,15 @@ class Age:
         return time.monotonic() > self._end
 
 
-def compile_graph(graph: fx.Graph, name: str = "forward") -> Boxed:
-    """A function of one list (which it empties) to a list."""
+def compile_graph(graph: fx.Graph, name: str = "forward", cache: bool | str = False) -> Boxed:
+    """A function of one list (which it empties) to a list. `cache`: where what is compiled is kept."""
     plain = python.compile_graph(graph, name)
-    return Auto(graph, plain) if can_be_ordered(graph) else plain
+    return Auto(graph, plain, cache) if can_be_ordered(graph) else plain
 
 
-def compile_watched(graph: fx.Graph, name: str = "forward") -> Boxed:
+def compile_watched(graph: fx.Graph, name: str = "forward", cache: bool | str = False) -> Boxed:
     """The same for a graph whose inputs nobody guards: those laid out otherwise than before go to generated Python."""
-    compiled = compile_graph(graph, name)
+    compiled = compile_graph(graph, name, cache)
     if isinstance(compiled, Auto):
         compiled.watches_strides = True
     return compiled
@@ -80,8 +80,8 @@ def _is_on_cpu(node: fx.Node) -> bool:
 class Auto:
     """A graph that runs as generated Python until something faster is known."""
 
-    def __init__(self, graph: fx.Graph, plain: Boxed) -> None:
-        self.graph = graph
+    def __init__(self, graph: fx.Graph, plain: Boxed, cache: bool | str = False) -> None:
+        self.graph, self._cache = graph, cache
         self.state = "python"  # see `runtime.contest.Contest.state`
         self._run = self._watched
         self._plain = plain
@@ -145,7 +145,7 @@ class Auto:
             threads=torch.get_num_threads(),
             precision=torch.get_float32_matmul_precision(),
         )
-        COMPILER.submit(order, self)
+        COMPILER.submit(order, self, self._cache)
 
     def ready(self, answer: Answer | Failure) -> None:
         """In another thread: what was compiled is loaded."""

@@ -10,14 +10,17 @@ from torch import fx
 from tapeless.backends import auto, inductor, python
 
 WATCHED = "auto, watched"
+IN_BACKGROUND = {"auto": auto.compile_graph, WATCHED: auto.compile_watched}
 BACKENDS = {
-    "auto": auto.compile_graph,
-    WATCHED: auto.compile_watched,
     "python": python.compile_graph,
     "inductor": inductor.compile_graph,
 }
 
 
-def compile_graph(graph: fx.Graph, name: str = "forward", backend: str = "python") -> Callable[[list[Any]], list[Any]]:
-    """A function of one list (which it empties) to a list."""
+def compile_graph(
+    graph: fx.Graph, name: str = "forward", backend: str = "python", cache: bool | str = False
+) -> Callable[[list[Any]], list[Any]]:
+    """A function of one list (which it empties) to a list. `cache` is for what is compiled in the background."""
+    if backend in IN_BACKGROUND:
+        return IN_BACKGROUND[backend](graph, name, cache)
     return BACKENDS[backend](graph, name)

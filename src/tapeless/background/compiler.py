@@ -1,9 +1,10 @@
 """The compiler in the background, as the program sees it: hand over an order, be told what became of it.
 
 One process serves all programs, one order after the other; what was ordered for a program that is gone by then is not
-compiled. It is started when the first program is captured, so that it has loaded what it needs when the first order
-comes, and ends with this process at the latest. Should it end before, the orders that wait for it fail, and nothing
-more is ordered: the programs run on as generated Python.
+compiled, and what another process has compiled before is found on disk. The process is started when the first program
+is captured, so that it has loaded what it needs when the first order comes, and ends with this process at the latest.
+Should it end before, the orders that wait for it fail, and nothing more is compiled: programs run on as generated
+Python.
 """
 
 from __future__ import annotations
@@ -12,18 +13,17 @@ import atexit
 import contextlib
 import os
 import queue
-import signal
-import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import NoReturn, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
+from tapeless import cache, torch_internals
 from tapeless.background.order import Answer, Failure, Order
-from tapeless.background.worker import receive, send
-
-ENDED = "the compiler in the background ended"
+from tapeless.background.process import Process
+from tapeless.ir.content import Indescribable
 
 
 class Customer(Protocol):
@@ -31,6 +31,31 @@ class Customer(Protocol):
 
     def ready(self, answer: Answer | Failure) -> None:
         """Called in another thread."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is ordered, for whom, and where answers are kept (see `Options.cache`)."""
+
+    order: Order
+    customer: weakref.ref[Customer]
+    cache: bool | str
+
+    def place(self) -> cache.Place | None:
+        """Where the answer to the order is kept: by all that decides it. Its kernels are where Inductor keeps them."""
+        return cache.place(self.cache, self._described)
+
+    def _described(self) -> str:
+        try:
+            return f"{self.order!r} {torch_internals.circumstances_of_inductor()}"
+        except OSError as problem:  # there is nowhere to keep kernels
+            raise Indescribable(str(problem)) from problem
+
+    def hand_over(self, answer: Answer | Failure) -> None:
+        customer = self.customer()
+        if customer is not None:
+            with _giving_way():
+                customer.ready(answer)
 
 
 class Compiler:
@@ -43,62 +68,69 @@ class Compiler:
     def _forget(self) -> None:
         """As it begins: here, and in a process that was forked, which has no part in its parent's compiler."""
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._orders: queue.SimpleQueue[tuple[Order, weakref.ref[Customer]]] = queue.SimpleQueue()
+        self._process: Process | None = None
+        self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._failed: str | None = None
         self._serving = self._stopped = False
 
-    def submit(self, order: Order, customer: Customer) -> None:
+    def submit(self, order: Order, customer: Customer, cache: bool | str = False) -> None:
         """Have `order` compiled for `customer`. Takes no time."""
-        self._orders.put((order, weakref.ref(customer)))
-        self.start()
+        self._put(Request(order, weakref.ref(customer), cache))
 
     def expect(self) -> None:
         """Orders may come: the process is started, if it has a processor to itself, and loads what it will need."""
         if not self._serving and (os.cpu_count() or 1) > 1:
-            self.start()
-
-    def start(self) -> None:
-        """Start the process, if it was not started before. Takes no time."""
-        with self._lock:
-            if not self._serving:
-                self._serving = True
-                threading.Thread(target=self._serve, daemon=True).start()
+            self._put(None)
 
     def stop(self) -> None:
         """End the process and the compilers it has started."""
         with self._lock:
             self._stopped, process, self._process = True, self._process, None
         if process is not None:
-            _end_group(process)
+            process.end()
+
+    def _put(self, request: Request | None) -> None:
+        self._requests.put(request)
+        with self._lock:
+            if not self._serving:
+                self._serving = True
+                threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
-        """Start the process, and go from order to order; once it has ended, there are only failures."""
-        try:
-            process = self._launched()
-        except OSError as problem:
-            self._refuse(f"{ENDED}: {problem}")
-        customer = None
-        try:
-            loading = _rehearsal(process)
-            while True:
-                order, customer = self._orders.get()
-                if customer() is None:
-                    continue
-                answer = _asked(process, order)
-                loading.join()
-                _hand_over(answer, customer)
-        except (EOFError, OSError):
-            self._refuse(f"{ENDED} with code {process.wait()}", customer)
+        """Go from request to request."""
+        loading = threading.Thread()
+        while True:
+            request = self._requests.get()
+            if request is None:
+                loading = _loading(self._ask(None))
+            elif request.customer() is not None:
+                answer = self._answer(request)
+                if loading.is_alive():
+                    loading.join()
+                request.hand_over(answer)
 
-    def _launched(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tapeless.background.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,
-        )
+    def _answer(self, request: Request) -> Answer | Failure:
+        """What was compiled: before, or now, which may take long."""
+        place = request.place()
+        found = place.read(None) if place else None
+        if found is not None:
+            return found
+        answer = self._ask(request.order)
+        if place and isinstance(answer, Answer):
+            place.write(answer)
+        return answer
+
+    def _ask(self, order: Order | None) -> Answer | Failure:
+        """What the process answers, started if need be; once it has ended, there are only failures."""
+        if self._failed is None:
+            try:
+                return (self._process or self._started()).ask(order)
+            except OSError as problem:
+                self._failed = f"the compiler in the background ended: {problem}"
+        return Failure(self._failed)
+
+    def _started(self) -> Process:
+        process = Process()
         with self._lock:
             self._process, stopped = process, self._stopped
         atexit.register(self.stop)
@@ -106,40 +138,18 @@ class Compiler:
             self.stop()
         return process
 
-    def _refuse(self, reason: str, customer: weakref.ref[Customer] | None = None) -> NoReturn:
-        """Nothing can be compiled any more."""
-        while True:
-            if customer is not None:
-                _hand_over(Failure(reason), customer)
-            _, customer = self._orders.get()
 
-
-def _rehearsal(process: subprocess.Popen[bytes]) -> threading.Thread:
-    """Wait until the process is ready, and load what it has compiled to be so: the first time takes longest."""
-    assert process.stdout is not None
-    answer = receive(process.stdout)
+def _loading(answer: Answer | Failure) -> threading.Thread:
+    """Load what was compiled as a rehearsal: the first time takes longest."""
 
     def load() -> None:
         with contextlib.suppress(Exception), _giving_way():  # what is wrong is told with the first order
+            assert isinstance(answer, Answer)
             answer.forward.load()
 
-    loading = threading.Thread(target=load, daemon=True)
-    loading.start()
-    return loading
-
-
-def _asked(process: subprocess.Popen[bytes], order: Order) -> Answer | Failure:
-    """What the process answers; it may be long before it does."""
-    assert process.stdin is not None and process.stdout is not None
-    send(process.stdin, order)
-    return receive(process.stdout)
-
-
-def _hand_over(answer: Answer | Failure, customer: weakref.ref[Customer]) -> None:
-    found = customer()
-    if found is not None:
-        with _giving_way():
-            found.ready(answer)
+    thread = threading.Thread(target=load, daemon=True)
+    thread.start()
+    return thread
 
 
 @contextlib.contextmanager
@@ -151,14 +161,6 @@ def _giving_way() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except OSError:
-        process.kill()
-    process.wait()
 
 
 COMPILER = Compiler()

@@ -38,7 +38,6 @@ def main() -> None:
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, orders), daemon=True).start()
     os.nice(5)  # the program that runs comes first
-    send(answers, _answer(None))
     while True:
         send(answers, _answer(orders.get()))
 

@@ -91,7 +91,7 @@ class Contest:
             return
         assert self._types is not None
         self._ordered = True
-        COMPILER.submit(order_of(self.plain, backward, self.mask, self._types), self)
+        COMPILER.submit(order_of(self.plain, backward, self.mask, self._types), self, self.plain.cache)
 
     def _can_be_ordered(self, backward: Backward) -> bool:
         return all(can_be_ordered(inlined(graph)) for graph in (self.plain.parts.forward, backward.graph))

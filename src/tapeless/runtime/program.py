@@ -98,7 +98,7 @@ class Program:
         self.options = options or Options()
         variants = self.options.variants
         parts = DERIVATIVES.of(graph, signature, self.options.memory, self.options.cache)
-        self.whole = Variant(parts, signature, backend=self.options.first_backend)
+        self.whole = Variant(parts, signature, None, self.options.first_backend, self.options.cache)
         self.tensor_inputs = [ir.is_tensor(node) for node in ir.inputs(graph)]
         self.unwrapped = self._unwrapped()
         self.probe = torch.empty(0, requires_grad=True) if sum(signature.wrt) >= MANY else None

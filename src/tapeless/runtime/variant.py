@@ -38,11 +38,12 @@ class Backward:
     gradient_inputs: tuple[int, ...]  # for each result, the input it is the gradient of
     inputs: int
     backend: str = "python"
+    cache: bool | str = False  # see `compile_graph`
     noughts: tuple[tuple[int, torch.Tensor], ...] = ()  # inputs whose gradients are sent as noughts, and their types
 
     @cached_property
     def run(self) -> Boxed:
-        return compile_graph(self.runnable, "backward", self.backend)
+        return compile_graph(self.runnable, "backward", self.backend, self.cache)
 
     @property
     def runnable(self) -> fx.Graph:
@@ -73,9 +74,14 @@ class Variant:
     """A forward and what it saves. `parts`: its derivative at first order; `full`: cotangents of temporaries too."""
 
     def __init__(
-        self, parts: Split, signature: Signature, expected: Mask | None = None, backend: str = "python"
+        self,
+        parts: Split,
+        signature: Signature,
+        expected: Mask | None = None,
+        backend: str = "python",
+        cache: bool | str = False,
     ) -> None:
-        self.parts, self.signature = parts, signature
+        self.parts, self.signature, self.cache = parts, signature, cache
         self.expected = expected or (True,) * parts.real_outputs  # the cotangents that this variant can take
         self.use(backend)
         results = ir.outputs(parts.forward)
@@ -87,7 +93,7 @@ class Variant:
     def use(self, backend: str) -> None:
         """From now on the forward, and backwards that are not made yet, run on another backend."""
         self.backend = backend
-        self.forward = compile_graph(runnable(self.parts.forward), "forward", backend)
+        self.forward = compile_graph(runnable(self.parts.forward), "forward", backend, self.cache)
 
     def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         """What is kept for the backward."""
@@ -140,7 +146,8 @@ class Variant:
         keys = [*parts.cotangent_outputs, *parts.capture_keys]
         kept = [keys[k] for k in prune_inputs(graph)]  # of `full`, what only undefined cotangents need is not saved
         arguments = tuple(key if isinstance(key, int) else saved[key] for key in kept)
-        return Backward(graph, arguments, parts.gradient_inputs, len(self.signature.wrt), self.backend, noughts)
+        inputs = len(self.signature.wrt)
+        return Backward(graph, arguments, parts.gradient_inputs, inputs, self.backend, self.cache, noughts)
 
     def _take_noughts(self, parts: Split, graph: fx.Graph) -> tuple[tuple[int, torch.Tensor], ...]:
         """Gradients of another program's temporaries that are zero: the graph need not make tensors of them."""
@@ -157,7 +164,7 @@ class Variant:
     def trimmed(self, mask: Mask) -> Variant | None:
         """The variant that saves only what this mask needs; None if that is everything."""
         parts = trim(self.parts, mask)
-        return None if parts is None else Variant(parts, self.signature, mask, self.backend)
+        return None if parts is None else Variant(parts, self.signature, mask, self.backend, self.cache)
 
 
 def captured(parts: Any, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:

@@ -50,6 +50,7 @@ from tapeless.torch_internals.fakes import (
 from tapeless.torch_internals.inductor import (
     Artifact,
     Trust,
+    circumstances_of_inductor,
     compile_decomposed,
     compile_with_inductor,
     decompose_for_inductor,
@@ -121,6 +122,7 @@ __all__ = [
     "can_pack",
     "capture_forward",
     "circumstances",
+    "circumstances_of_inductor",
     "compile_capturing_autograd",
     "compile_decomposed",
     "compile_whole",

@@ -8,6 +8,7 @@ import itertools
 import os
 import pickle
 import platform
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -256,6 +257,26 @@ class Artifact:
         with config.patch(compile_threads=1), _instructions(lambda: [self.instructions]):
             compiled.after_deserialization(CompiledFxGraphConstants())
         return cast(Any, torch.compiler.disable(compiled.current_callable))  # Dynamo may look on, and would trace it
+
+
+def circumstances_of_inductor() -> str:
+    """What else decides what Inductor makes of a graph: settings, the processor, and the directory with its kernels.
+
+    The directory is known by a file in it: it may have been removed since. Relies on where Inductor keeps its cache.
+    """
+    from torch._inductor import cpu_vec_isa
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    settings = sorted(item for item in os.environ.items() if item[0].startswith(("TORCHINDUCTOR_", "ATEN_", "CXX")))
+    return f"{settings} {cpu_vec_isa.x86_isa_checker()} {_name_of(cache_dir())}"
+
+
+def _name_of(directory: str) -> str:
+    path = os.path.join(directory, "tapeless-name")
+    with contextlib.suppress(FileExistsError), open(path, "x") as file:
+        file.write(f"{directory} {uuid.uuid4()}")
+    with open(path) as file:
+        return file.read()
 
 
 def symbolic_sizes(hints: dict[str, int]) -> tuple[FakeTensorMode, dict[str, Any]]:

@@ -20,6 +20,7 @@ from tapeless.backends.select import compile_graph
 from tapeless.ir import graph as ir
 from tapeless.ir import text
 from tapeless.ir.copying import prune_inputs
+from tapeless.options import Options
 from tapeless.training.program import Further, Update, Whole, Writer, returning_gradients, taking_gradients
 
 
@@ -42,9 +43,9 @@ class Program:
         return "\n\n".join(text.program(graph, name) for name, graph in self.graphs.items())
 
 
-def compile_step(whole: Whole, update: Update, backend: str) -> Program:
+def compile_step(whole: Whole, update: Update, options: Options) -> Program:
     """Forward, backward and update, made to run by a backend."""
-    return _in_one(whole, update) if backend == "python" else _in_two(whole, update, backend)
+    return _in_one(whole, update) if options.lone_backend == "python" else _in_two(whole, update, options)
 
 
 def _in_one(whole: Whole, update: Update) -> Program:
@@ -59,14 +60,14 @@ def _in_one(whole: Whole, update: Update) -> Program:
     return Program(run, {"train_step": whole.graph}, further, len(results), returned)
 
 
-def _in_two(whole: Whole, update: Update, backend: str) -> Program:
+def _in_two(whole: Whole, update: Update, options: Options) -> Program:
     results = len(ir.outputs(whole.graph))
     after = taking_gradients(whole)
     further, returned = _written(after, update)
     after.graph.output_node().args = ([after.gradients[i] for i in returned],)
     kept = prune_inputs(after.graph)
     loss = ir.value(whole.seed)
-    compute = compile_graph(returning_gradients(whole), "train_step", backend)
+    compute = compile_graph(returning_gradients(whole), "train_step", options.lone_backend, options.cache)
     apply = Code(after.graph, "update")
 
     def run(args: list[Any], others: list[Any]) -> list[Any]:

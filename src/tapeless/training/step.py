@@ -132,7 +132,7 @@ class TrainStep:
         whole = join(DERIVATIVES.of(captured.graph, signature, self.options.memory, self.options.cache), loss)
         groups = self.optimizer.param_groups
         update = Update(kind, groups, group_of, self.clip, self.accumulate > 1, self._updates)
-        return compile_step(whole, update, self.options.lone_backend)
+        return compile_step(whole, update, self.options)
 
     def _groups(self, captured: Captured, args: Sequence[Any]) -> dict[int, int]:
         """For each input that is trained, its parameter group."""
