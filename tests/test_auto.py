@@ -245,6 +245,27 @@ def test_the_faster_one_stays(monkeypatch):
     assert statistics().is_settled
 
 
+@pytest.mark.parametrize(
+    ("plain", "compiled", "over", "wins"),
+    [
+        ([9, 9, 5, 6, 5], [9, 9, 3, 4, 4], True, True),  # clear
+        ([9, 9, 3, 3, 3], [9, 9, 7, 5, 6], True, False),
+        ([9, 9, 5, 4, 5], [9, 9, 3, 4, 3], False, True),  # one call of each took the same
+        ([9, 9, 5, 4, 5, 6, 5], [9, 9, 3, 4, 3, 9, 3], True, True),
+        ([1, 1, 5, 5], [1, 1, 3, 3], False, True),
+    ],
+)
+def test_a_race_is_over_when_it_is_clear(plain, compiled, over, wins):
+    watches = []
+    for times in (plain, compiled):
+        watch = race.Stopwatch(list)
+        watch.times = times
+        watches.append([watch])
+    found = Race(*watches)
+
+    assert (over, wins) == (found.is_over, found.compiled_wins)
+
+
 def test_a_program_without_gradients(compiled_wins):
     model = seeded(0, lambda: nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))).double()
     call, x = auto(model), torch.randn(3, 4, dtype=torch.float64)

@@ -16,6 +16,7 @@ Boxed = Callable[[list[Any]], list[Any]]
 
 WARM_UP = 2  # calls that do not count: pages and caches are cold
 ROUNDS = 5  # calls of each that do
+CLEAR = 3  # calls of each that are enough if all of one are faster than all of the other
 
 _WARNED: set[str] = set()
 
@@ -43,12 +44,9 @@ class Stopwatch:
         return found
 
     @property
-    def is_done(self) -> bool:
-        return len(self.times) >= WARM_UP + ROUNDS
-
-    @property
-    def typical(self) -> float:
-        return statistics.median(self.times[WARM_UP:])
+    def counted(self) -> list[float]:
+        """The times that count."""
+        return self.times[WARM_UP:]
 
 
 class Race:
@@ -60,12 +58,23 @@ class Race:
 
     @property
     def is_over(self) -> bool:
-        return all(watch.is_done for watch in (*self.plain, *self.compiled))
+        rounds = min(len(watch.counted) for watch in (*self.plain, *self.compiled))
+        return rounds >= ROUNDS or (rounds >= CLEAR and self._is_clear)
+
+    @property
+    def _is_clear(self) -> bool:
+        """Is one faster than the other whichever of its calls are compared?"""
+        slowest, fastest = ([_total(w, chosen) for w in (self.plain, self.compiled)] for chosen in (max, min))
+        return slowest[0] < fastest[1] or slowest[1] < fastest[0]
 
     @property
     def compiled_wins(self) -> bool:
-        return sum(w.typical for w in self.compiled) < sum(w.typical for w in self.plain)
+        return _total(self.compiled, statistics.median) < _total(self.plain, statistics.median)
 
     def is_turn_of_compiled(self) -> bool:
         self._calls += 1
         return self._calls % 2 == 1
+
+
+def _total(watches: list[Stopwatch], of: Callable[[list[float]], float]) -> float:
+    return sum(of(watch.counted) for watch in watches)
