@@ -253,6 +253,7 @@ def test_the_faster_one_stays(monkeypatch):
         ([9, 9, 5, 4, 5], [9, 9, 3, 4, 3], False, True),  # one call of each took the same
         ([9, 9, 5, 4, 5, 6, 5], [9, 9, 3, 4, 3, 9, 3], True, True),
         ([1, 1, 5, 5], [1, 1, 3, 3], False, True),
+        ([1e-5] * 7, [9e-6] * 6 + [2e-5], False, True),  # soon over
     ],
 )
 def test_a_race_is_over_when_it_is_clear(plain, compiled, over, wins):
