@@ -55,9 +55,13 @@ def first_call(name: str, label: str) -> dict[str, Any]:
         "first_call_cpu_s": first.cpu,
         "later_step_s": later,
         "process_peak_mb": peak,
-        "memory_mb": step_memory(training) if isinstance(training, Training) else {"peak": peak_memory(training.step)},
+        "memory_mb": _memory(training),
         **captured(),
     }
+
+
+def _memory(training: Runner) -> dict[str, float]:
+    return step_memory(training) if isinstance(training, Training) else {"peak": peak_memory(training.step)}
 
 
 def _closing(peer: Peer, found: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +72,7 @@ def _closing(peer: Peer, found: dict[str, Any]) -> dict[str, Any]:
 def settling(name: str, label: str, seconds: float) -> dict[str, Any]:
     """One variant that goes on compiling while it trains: when its loop runs at its final speed, and how it stalls.
 
-    The loop runs for so many seconds; its final speed is that of its last steps.
+    The loop runs for so many seconds; its final speed is that of its last steps, its memory that of one more.
     """
     workload, start = build(name), Clock()
     training = runner(workload, Variant.parse(label))
@@ -76,7 +80,8 @@ def settling(name: str, label: str, seconds: float) -> dict[str, Any]:
     while ends[-1] < seconds or len(ends) < 4 * WARM_UP:
         training.step()
         ends.append(start.elapsed().wall)
-    return settled([after - before for before, after in itertools.pairwise(ends)])
+    found = settled([after - before for before, after in itertools.pairwise(ends)])
+    return {**found, "settled_memory_mb": _memory(training)}
 
 
 def settled(durations: list[float]) -> dict[str, float]:

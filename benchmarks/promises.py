@@ -17,6 +17,7 @@ FAILED = float("inf")
 PYTHON, AUTO = "tapeless:backend=python", "tapeless:backend=auto"
 SMALL = "tapeless:backend=python:memory=small"
 TRAIN = ("train/tapeless:backend=auto", "train/tapeless:backend=inductor", "train/tapeless:backend=python")
+HEADS = ("eight_heads_short_trunk", "eight_heads_one_used")
 TRANSFORMERS = ("tfm_plain", "vit_small", "bert_small", "gpt2_small", "llama_tiny", "llama_lora")
 
 
@@ -113,7 +114,9 @@ def _settled(result: Result) -> float | None:
 
 
 def _peak(result: Result) -> float | None:
-    return result.get("memory_mb", {}).get("peak")
+    """Of the first steps, or of the final ones, if those take more."""
+    peaks = [result[key]["peak"] for key in ("memory_mb", "settled_memory_mb") if key in result]
+    return max(peaks, default=None)
 
 
 def _gradient_error(dtype: str) -> Quantity:
@@ -141,7 +144,7 @@ PROMISES = (
     Promise("whole step ÷ inductor with a compiled optimizer", 0.88, TRAIN, step_ratio("inductor"), mean=True),
     Promise("whole step ÷ floor", 1.10, TRAIN, step_ratio("floor"), among("mlp_deep", *TRANSFORMERS)),
     Promise("whole step ÷ eager, small model", 0.7, TRAIN, step_ratio("eager"), among("mlp_small")),
-    Promise("one head of eight: step ÷ inductor", 0.5, (AUTO,), step_ratio("inductor"), among("eight_heads_one_used")),
+    Promise("one head of eight: step ÷ inductor", 0.5, (AUTO,), step_ratio("inductor"), among(*HEADS)),
     Promise("second order: step ÷ eager", 0.6, (AUTO,), step_ratio("eager"), among("pinn", "force_field")),
     Promise("gradient penalty: step ÷ eager", 1.0, (AUTO,), step_ratio("eager"), among("wgan_gp")),
     Promise("ResNet-18: step ÷ eager", 1.0, (AUTO,), step_ratio("eager"), among("resnet18")),

@@ -3,6 +3,7 @@
     python -m benchmarks.run                                     # some workloads, all variants: 20 to 30 minutes
     python -m benchmarks.run --full                              # everything: hours; stopped, it goes on where it was
     python -m benchmarks.run --workloads gpt2_small --variants eager,inductor,tapeless:backend=python --rounds 30
+    python -m benchmarks.run --full --parts steps                # step times alone: two minutes for a workload
 
 `benchmarks/variants.py` says what a variant is. Results go to a JSON file, which is brought up to date workload by
 workload, to a Markdown page beside it, and to plots and a summary in the documentation.
@@ -13,7 +14,7 @@ import json
 import shutil
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ LABELS = (
     "train/floor",
 )  # fmt: skip
 SMALL_MEMORY = "tapeless:backend=python:memory=small"
+PARTS = ("first", "gradients", "steps")  # first steps, final speed and memory; gradients against eager; step times
 REFERENCES = ("eager", "aot_eager", "inductor", "floor")
 
 
@@ -54,8 +56,8 @@ class Settings:
     dtypes: list[str]
     limit: float
     out: Path
+    parts: tuple[str, ...] = PARTS
     again: bool = False
-    steps_only: bool = False
 
 
 def main() -> None:
@@ -68,8 +70,9 @@ def main() -> None:
         whole = progress.add_task("workloads", total=len(settings.workloads))
         for name in settings.workloads:
             if settings.again or not _is_done(results, name, settings):
-                results["workloads"][name] = measure_workload(name, settings, progress)
-                results["measured"][name] = {"commit": results["origin"]["commit"], "settings": _kept(settings)}
+                earlier = results["workloads"].get(name, {})
+                results["workloads"][name] = measure_workload(name, settings, progress, earlier)
+                results["measured"].setdefault(name, {}).update(_record(results, settings))
                 _save(results, settings.out)
             progress.advance(whole)
     tables = tables_of(results)
@@ -77,20 +80,23 @@ def main() -> None:
         table.show()
 
 
-def measure_workload(name: str, settings: Settings, progress: Progress) -> Result:
-    """Everything about one workload: a result per variant."""
+def measure_workload(name: str, settings: Settings, progress: Progress, earlier: Result) -> Result:
+    """What is asked about one workload: a result per variant, added to what earlier runs found out about the rest."""
     task = progress.add_task(name, total=len(settings.labels) + 1)
-    results: Result = {}
+    results: Result = {label: found for label, found in earlier.items() if not {"error", "skipped"} & found.keys()}
     with tempfile.TemporaryDirectory(prefix="tapeless-benchmark-") as cache:
         for label in settings.labels:
             progress.update(task, description=f"{name}: first steps of {label}")
-            results[label] = _alone(name, label, settings, Path(cache), results)
+            results[label] = results.get(label, {}) | _alone(name, label, settings, Path(cache), results)
             progress.advance(task)
-        progress.update(task, description=f"{name}: steps side by side")
-        working = [label for label, result in results.items() if not {"error", "skipped"} & result.keys()]
-        steady = isolate.call(measure.steps, name, working, settings.rounds, limit=settings.limit, cache=Path(cache))
-    for label, timing in _timings(steady, working):
-        results[label] |= timing
+        if "steps" in settings.parts:
+            progress.update(task, description=f"{name}: steps side by side")
+            working = [label for label in settings.labels if not {"error", "skipped"} & results[label].keys()]
+            steady = isolate.call(
+                measure.steps, name, working, settings.rounds, limit=settings.limit, cache=Path(cache)
+            )
+            for label, timing in _timings(steady, working):
+                results[label] |= timing
     progress.remove_task(task)
     progress.console.print(f"{name}: " + ", ".join(f"{label} {_brief(result)}" for label, result in results.items()))
     return results
@@ -102,19 +108,22 @@ def _alone(name: str, label: str, settings: Settings, shared: Path, earlier: Res
     reason = variant.missing() or (peer.missing(name) if variant.backend == JAX else None)
     if reason:
         return {"skipped": reason}
-    if variant.backend == FLOOR or settings.steps_only:
+    if variant.backend == FLOOR:
         return {}
+    result: Result = {}
     with tempfile.TemporaryDirectory(prefix="tapeless-benchmark-") as folder:
         cache = Path(folder, "cache")
-        result = _first_calls(name, variant, settings, cache)
-        if "error" in result:
-            return result
-        if variant.settles_later:
-            seconds = 1.5 * earlier.get("inductor", {}).get("first_call_s", 40)
-            result |= isolate.call(measure.settling, name, label, seconds, limit=settings.limit)
-        result["gradients"] = isolate.call(
-            measure.gradient_errors, name, label, _dtypes(variant, settings), limit=settings.limit, cache=cache
-        )
+        if "first" in settings.parts:
+            result = _first_calls(name, variant, settings, cache)
+            if "error" in result:
+                return result
+            if variant.settles_later:
+                seconds = 1.5 * earlier.get("inductor", {}).get("first_call_s", 40)
+                result |= isolate.call(measure.settling, name, label, seconds, limit=settings.limit)
+        if "gradients" in settings.parts:
+            result["gradients"] = isolate.call(
+                measure.gradient_errors, name, label, _dtypes(variant, settings), limit=settings.limit, cache=cache
+            )
         if cache.exists():
             shutil.copytree(cache, shared, dirs_exist_ok=True)
     return result
@@ -175,7 +184,9 @@ def _spread(values: list[float]) -> dict[str, float]:
 def _brief(result: Result) -> str:
     if "skipped" in result:
         return "skipped"
-    return "fails" if "error" in result else f"{result['step_wall_s'] * 1e3:.1f} ms"
+    if "step_wall_s" not in result:
+        return "fails" if "error" in result else "done"
+    return f"{result['step_wall_s'] * 1e3:.1f} ms"
 
 
 def _earlier(path: Path) -> Result:
@@ -189,14 +200,15 @@ def _earlier(path: Path) -> Result:
 
 def _is_done(results: Result, name: str, settings: Settings) -> bool:
     """Was the workload measured from this very commit, in this way?"""
-    commit = results["origin"]["commit"]
-    done = results["measured"].get(name)
-    return done == {"commit": commit, "settings": _kept(settings)} and not commit.endswith("-dirty")
+    done = results["measured"].get(name, {})
+    asked = _record(results, settings)
+    return asked == {part: done.get(part) for part in asked} and not results["origin"]["commit"].endswith("-dirty")
 
 
-def _kept(settings: Settings) -> Result:
-    kept = {"labels": settings.labels, "rounds": settings.rounds, "dtypes": settings.dtypes}
-    return {**kept, "steps_only": True} if settings.steps_only else kept
+def _record(results: Result, settings: Settings) -> Result:
+    """From which commit, and how, each part is measured."""
+    how = {"labels": settings.labels, "rounds": settings.rounds, "dtypes": settings.dtypes}
+    return {part: {"commit": results["origin"]["commit"], **how} for part in settings.parts}
 
 
 def _save(results: Result, path: Path) -> None:
@@ -215,13 +227,14 @@ def _settings() -> Settings:
     parser.add_argument("--rounds", type=int, default=0, help="samples of each variant's step")
     parser.add_argument("--first-calls", type=int, default=1, help="fresh processes for each variant without Inductor")
     parser.add_argument("--limit", type=float, default=1200, help="seconds allowed to one process")
-    parser.add_argument("--steps-only", action="store_true", help="no first steps, memory and gradients: much faster")
+    parser.add_argument("--parts", default=",".join(PARTS), help="what to measure; what is left out stays as it was")
     parser.add_argument("--again", action="store_true", help="measure what was measured from this commit already")
     parser.add_argument("--out", type=Path, default=RESULTS / "suite.json", help="results file")
     given = parser.parse_args()
     every = given.full or given.workloads == "all"
     names = given.workloads.split(",") if given.workloads not in ("", "all") else list(NAMES if every else QUICK)
-    _check(parser, names)
+    _check(parser, "workload", names, NAMES)
+    _check(parser, "part", given.parts.split(","), PARTS)
     labels = [*LABELS, SMALL_MEMORY] if given.full else list(LABELS)
     return Settings(
         workloads=names,
@@ -231,15 +244,15 @@ def _settings() -> Settings:
         dtypes=["float32", "float64"] if given.full else ["float32"],
         limit=given.limit,
         out=given.out,
+        parts=tuple(given.parts.split(",")),
         again=given.again,
-        steps_only=given.steps_only,
     )
 
 
-def _check(parser: argparse.ArgumentParser, names: list[str]) -> None:
-    unknown = [name for name in names if name not in NAMES]
+def _check(parser: argparse.ArgumentParser, what: str, names: list[str], known: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in known]
     if unknown:
-        parser.error(f"no workload named {', '.join(unknown)}; there are {', '.join(NAMES)}")
+        parser.error(f"no {what} named {', '.join(unknown)}; there are {', '.join(known)}")
 
 
 if __name__ == "__main__":

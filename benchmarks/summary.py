@@ -31,12 +31,14 @@ def tables_of(results: Result) -> list[Table]:
         _grid("First step, s wall: cold (with warm caches)", workloads, [*compiled, JAX], _first_call),
         _grid("Seconds until the loop runs at its final speed", workloads, compiled, _settled),
         _grid("Memory of a step, MB: peak (alive between forward and backward)", workloads, torches, _memory),
+        _grid("The same of final steps, of what goes on compiling", workloads, compiled, _settled_memory),
         _grid("Resident memory of a step, MB", workloads, torches, _resident),
         _grid(
             "Gradients against eager: error in float32, in float64; Nones that differ", workloads,
             [*compiled, JAX], _gradients,
         ),
         _grid("Graphs captured by Dynamo", workloads, compiled, lambda result: str(result.get("graphs", ""))),
+        _origins(results["measured"]),
         _failures(workloads),
     ]  # fmt: skip
 
@@ -113,7 +115,15 @@ def _settled(result: Result) -> str:
 
 @_if_measured("memory_mb")
 def _memory(result: Result) -> str:
-    found = result["memory_mb"]
+    return _megabytes(result["memory_mb"])
+
+
+@_if_measured("settled_memory_mb")
+def _settled_memory(result: Result) -> str:
+    return _megabytes(result["settled_memory_mb"])
+
+
+def _megabytes(found: dict[str, float]) -> str:
     return f"{found['peak']:.1f}" + (f" ({found['saved']:.1f})" if "saved" in found else "")
 
 
@@ -139,6 +149,13 @@ def _nones(difference: Result) -> str:
     """How many parameters get zeros where eager has None, and None where eager has a gradient."""
     parts = [(difference.get("zero_for_none"), "zeros for None"), (difference.get("none_for_tensor"), "lost")]
     return ", ".join(f"{count} {word}" for count, word in parts if count) or "same Nones"
+
+
+def _origins(measured: dict[str, dict[str, Result]]) -> Table:
+    """Parts of a results file may be measured at different times."""
+    parts = list(dict.fromkeys(part for parts in measured.values() for part in parts))
+    rows = [[name, *(done.get(part, {}).get("commit", "") for part in parts)] for name, done in measured.items()]
+    return Table("Measured from commit", ["workload", *parts], rows)
 
 
 def _failures(workloads: Workloads) -> Table:

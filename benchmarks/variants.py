@@ -65,10 +65,18 @@ class Variant:
             return str(problem)
         return None
 
-    def compile(self, function: Callable) -> Callable:
-        """The function as this variant runs it."""
+    def compile(self, function: Callable, order: int = 1) -> Callable:
+        """The function as this variant runs it.
+
+        One that contains derivatives is compiled by `tapeless.compile`, which has them in its graph. `torch.compile`
+        breaks the graph at these.
+        """
         if self.backend == EAGER:
             return function
+        if self.backend == "tapeless" and order > 1:
+            import tapeless
+
+            return tapeless.compile(function, options=self.options)
         return torch.compile(function, backend=self.backend, **({"options": self.options} if self.options else {}))
 
 
@@ -161,7 +169,7 @@ def _compiled_loss(workload: Workload, variant: Variant) -> Callable[..., Tensor
     """The loss as a function of the inputs, with the workload's chosen part compiled."""
     model, loss = workload.model, workload.loss
     if workload.compiled == "loss":
-        return variant.compile(_own_code(lambda *inputs: loss(model, *inputs), variant.label))
+        return variant.compile(_own_code(lambda *inputs: loss(model, *inputs), variant.label), workload.order)
     network = variant.compile(_own_code(lambda *inputs: model(*inputs), variant.label))
     return lambda *inputs: loss(network, *inputs)
 

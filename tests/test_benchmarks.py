@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 import torch
+from rich.progress import Progress
 
-from benchmarks import page, peer
+from benchmarks import page, peer, run
 from benchmarks.against import hidden_temporaries
 from benchmarks.floor import Floor, WholeFloor
 from benchmarks.measure import settled
@@ -119,10 +120,22 @@ def test_results_are_put_between_the_marks_of_the_page(tmp_path):
 
 
 def test_tables_take_what_failed_and_what_was_skipped():
-    results = {"workloads": {"one": {"eager": {"error": "broken"}, AUTO: {"skipped": "not there"}}}}
-    failures = tables_of(results)[-1]
+    variants = {"eager": {"error": "broken"}, AUTO: {"skipped": "not there"}}
+    measured = {"one": {"steps": {"commit": "abc"}}, "two": {"first": {"commit": "def"}}}
+    *_, origins, failures = tables_of({"workloads": {"one": variants}, "measured": measured})
 
     assert [["one", "eager", "broken"], ["one", AUTO, "skipped: not there"]] == failures.rows
+    assert [["one", "abc", ""], ["two", "", "def"]] == origins.rows
+
+
+def test_a_part_that_is_not_measured_again_stays(monkeypatch):
+    monkeypatch.setattr(run.isolate, "call", lambda *args, **settings: {"first_call_s": 2.0})
+    settings = run.Settings(["mlp_small"], ["eager", "aot_eager"], 1, 1, ["float32"], 1.0, None, ("first",))
+    earlier = {"eager": {"step_wall_s": 1.0, "first_call_s": 3.0}, "aot_eager": {"error": "broken"}}
+    found = run.measure_workload("mlp_small", settings, Progress(disable=True), earlier)
+
+    assert {"step_wall_s": 1.0, "first_call_s": 2.0, "warm_first_call_s": 2.0} == found["eager"]
+    assert {"first_call_s": 2.0, "warm_first_call_s": 2.0} == found["aot_eager"]
 
 
 @pytest.mark.parametrize("name", ("mlp_small", "gru_cell_loop", "tfm_plain"))
