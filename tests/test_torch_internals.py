@@ -916,6 +916,28 @@ def test_a_refusal_of_the_cxx_compiler_is_known(monkeypatch, tmp_path):
     assert not torch_internals.is_refusal(ValueError())
 
 
+def test_kernels_are_waited_for_at_the_end(monkeypatch, tmp_path):
+    """`kernels_later`: they are there when it is over, and later compilations wait as ever."""
+    from torch._inductor import config
+    from torch._inductor.async_compile import AsyncCompile
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    waited, wait = [], AsyncCompile.wait
+    monkeypatch.setattr(AsyncCompile, "wait", lambda self, scope: (waited.append(scope), wait(self, scope)))
+    mode, _ = torch_internals.symbolic_sizes({})
+    x = torch.randn(5)
+    functions = [lambda x: [x.sin().exp()], lambda x: [x.cos().exp()]]
+    graphs = [torch_internals.decompose_for_inductor(f, [mode.from_tensor(x)]) for f in functions]
+    with config.patch(compile_threads=2), torch_internals.kernels_later():
+        compiled = [torch_internals.compile_decomposed(graph, False, 1) for graph in graphs]
+
+        assert not waited
+
+    assert 2 == len(waited)
+    for function, run in zip(functions, compiled, strict=True):
+        torch.testing.assert_close(function(x), list(run([x])))
+
+
 def test_what_inductor_compiled_travels_between_processes():
     """`decompose_for_inductor`, `min_cut`, `compile_decomposed`, `Artifact`: two parts, cut and loaded."""
 

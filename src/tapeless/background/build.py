@@ -92,14 +92,16 @@ def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
     joint = torch_internals.decompose_for_inductor(_joint(order), [*inputs, *_cotangents(order, inputs)])
     forward, backward = torch_internals.min_cut(joint, len(inputs), order.real_outputs, order.parameters)
     wiring = _Wiring(order, forward, backward)
-    # What is saved has the strides that are best for it, and the backward is compiled for these; if sizes vary, those
-    # that it had when it was traced.
-    compiled_forward = _compiled(forward, False, wiring.outputs if order.sizes else order.real_outputs)
-    if not order.sizes:
-        strides = torch_internals.strides_given(compiled_forward)
-        torch_internals.take_strides(backward, {n: s for n, k in wiring.captured_outputs.items() if (s := strides[k])})
-    gradients = len(backward.graph.output_node().args[0])  # type: ignore[arg-type]
-    compiled_backward = _compiled(backward, True, gradients, wiring.donated)
+    with torch_internals.kernels_later():
+        # What is saved has the strides that are best for it, and the backward is compiled for these; if sizes vary,
+        # those that it had when it was traced.
+        compiled_forward = _compiled(forward, False, wiring.outputs if order.sizes else order.real_outputs)
+        if not order.sizes:
+            strides = torch_internals.strides_given(compiled_forward)
+            chosen = {n: s for n, k in wiring.captured_outputs.items() if (s := strides[k])}
+            torch_internals.take_strides(backward, chosen)
+        gradients = len(backward.graph.output_node().args[0])  # type: ignore[arg-type]
+        compiled_backward = _compiled(backward, True, gradients, wiring.donated)
     return lambda guards: Answer(
         forward=Artifact.of(compiled_forward),
         guards=guards,

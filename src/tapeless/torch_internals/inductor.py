@@ -9,7 +9,7 @@ import os
 import pickle
 import platform
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -87,6 +87,24 @@ def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int, don
         return compile_fx_inner(module, inputs, is_backward=backward)
 
 
+@contextlib.contextmanager
+def kernels_later() -> Iterator[None]:
+    """Inside, Inductor goes on while the C++ compiler is at work; at the end everything is waited for.
+
+    What was compiled inside cannot be called before. Relies on `AsyncCompile.wait`, with which generated modules end.
+    """
+    from torch._inductor.async_compile import AsyncCompile
+
+    wait, begun = AsyncCompile.wait, []
+    AsyncCompile.wait = lambda self, scope: begun.append((self, scope))
+    try:
+        yield
+    finally:
+        AsyncCompile.wait = wait
+    for kernels, scope in begun:
+        wait(kernels, scope)
+
+
 @dataclass(frozen=True)
 class _Donations:
     """What Inductor asks of AOTAutograd's metadata."""
@@ -103,7 +121,7 @@ def _name_donated(module: fx.GraphModule, placeholders: Sequence[fx.Node]) -> No
     module.recompile()
 
 
-def take_strides(module: fx.GraphModule, strides: dict[str, Sequence[int]]) -> None:
+def take_strides(module: fx.GraphModule, strides: Mapping[str, Sequence[int]]) -> None:
     """Let named inputs of a graph have other strides than those they were traced with."""
     for node in module.graph.find_nodes(op="placeholder"):
         val = node.meta["val"]
