@@ -177,14 +177,14 @@ class Chain:
 
     def total(self) -> Tensor:
         """Σ ⟨t, s⟩ per row, of the type of the end."""
-        value = self.known.editor.value
-        shape = value(self.end).shape
-        terms = [_per_row(t * value(source), rows).reshape(shape) for source, t, rows in self.sources]
+        value, out = self.known.editor.value, ir.value(self.end)
+        terms = [_per_row(t * value(source), rows, out) for source, t, rows in self.sources]
         return sum(terms[1:], start=terms[0])
 
 
-def _per_row(x: Tensor, rows: int) -> Tensor:
-    return x.sum(list(range(rows, x.dim()))) if x.dim() > rows else x
+def _per_row(x: Tensor, rows: int, out: Tensor) -> Tensor:
+    x = x.sum(list(range(rows, x.dim()))) if x.dim() > rows else x
+    return x if facts.same_type(x, out) else x.reshape(out.shape)
 
 
 def _transposed(editor: Editor, node: fx.Node, carried: Carried, t: Tensor) -> Sequence[Tensor]:
