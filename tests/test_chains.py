@@ -134,30 +134,128 @@ def acted(net, problem, x, option=""):
     return preparation(captured, Options(prepare=option))[1].applied["transpose_chain"]
 
 
-FORCED = {"prepare": "transpose_chain!", "check": True}
+FORCED = {"prepare": "transpose_chain!"}
 
 
 @pytest.mark.parametrize("act", ACTIVATIONS)
-@pytest.mark.parametrize("problem", ["burgers", "laplacian"])
-def test_activations(problem, act):
-    assert_as_eager(*case(problem, act), **FORCED)
+def test_activations(act):
+    assert_as_eager(*case("burgers", act), **FORCED)
 
 
-@pytest.mark.parametrize("residual", [False, True])
-@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize(("problem", "residual"), [(name, i % 2 == 0) for i, name in enumerate(PROBLEMS)])
 def test_problems(problem, residual):
     net, f, x = case(problem, "silu", residual=residual, outputs=2 if problem == "one_output" else 1)
 
     assert_as_eager(net, f, x, **FORCED)
 
 
-@pytest.mark.parametrize("hidden", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("hidden", [1, 2, 5])
 def test_depths(hidden):
-    assert_as_eager(*case("burgers", "sin", hidden), **FORCED)
+    assert_as_eager(*case("burgers", "sin", hidden), check=True, **FORCED)
 
 
-@pytest.mark.parametrize("points", [0, 1, 2])
-@pytest.mark.parametrize("problem", ["burgers", "kept_apart", "along"])
+@pytest.mark.parametrize("points", [0, 1])
+@pytest.mark.parametrize("problem", ["kept_apart", "along"])
 def test_few_points(problem, points):
     net, f, x = case(problem, points=points)
+
     assert_as_eager(net, lambda net, x: f(net, x).nan_to_num(), x, **FORCED)
+
+
+def test_any_number_of_points():
+    net, f, _ = case("burgers", width=8)
+    compiled = torch.compile(
+        lambda x: f(net, x), backend="tapeless", dynamic=True, options={"backend": "python", **FORCED}
+    )
+    for points in (5, 7, 1):
+        x = torch.rand(points, 2, dtype=torch.float64, requires_grad=True)
+        for a, b in zip(gradients(net, f(net, x), x), gradients(net, compiled(x), x), strict=True):
+            torch.testing.assert_close(b, a, rtol=1e-9, atol=1e-9) if a is not None else None
+
+
+def test_derivatives_of_the_compiled_loss():
+    net, f, x = case("burgers", points=3, width=4, hidden=2)
+    compiled = tapeless.compile(lambda x: f(net, x), backend="python", **FORCED)
+
+    assert torch.autograd.gradcheck(compiled, (x,))
+    assert torch.autograd.gradgradcheck(compiled, (x,), atol=1e-4)
+
+
+def test_a_training_step():
+    (net, f, x), (same, _, _) = case("burgers"), case("burgers")
+    step = tapeless.train_step(net, f, torch.optim.SGD(net.parameters(), 0.1))
+    plain = torch.optim.SGD(same.parameters(), 0.1)
+    for _ in range(3):
+        plain.zero_grad()
+        loss = f(same, x)
+        loss.backward()
+        plain.step()
+
+        torch.testing.assert_close(step(x), loss.detach())
+    for a, b in zip(same.parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(b, a)
+
+
+# -- where it acts -----------------------------------------------------------------------------------------------------
+
+WIDE = {"width": 128, "points": 512}
+
+
+@pytest.mark.parametrize(
+    ("problem", "times"),
+    [
+        ("burgers", 1),
+        ("kept_apart", 1),
+        ("laplacian", 2),
+        ("along", 1),
+        ("one_output", 1),
+        ("functional", 1),
+        ("in_sets", 1),
+    ],
+)
+def test_it_pays_where_tangents_are_known(problem, times):
+    assert times == acted(*case(problem, **WIDE))
+
+
+@pytest.mark.parametrize("act", ACTIVATIONS)
+def test_it_acts_whatever_the_activation(act):
+    assert 1 == acted(*case("burgers", act, **WIDE))
+
+
+def test_it_leaves_a_direction_without_tangents():
+    assert 0 == acted(*case("mixed", **WIDE), "transpose_chain!")
+
+
+def test_it_leaves_a_chain_that_somebody_else_reads():
+    def f(net, x):
+        second = slope(slope(net(x), x)[:, 0], x)
+        return second[:, 0].square().mean() + second.square().mean()
+
+    net, _, x = case("burgers", **WIDE)
+
+    assert 0 == acted(net, f, x)
+
+
+def test_tangents_that_are_cut_off_do_not_stand_for_others():
+    def f(x, w):
+        with torch.no_grad():
+            held = x @ w
+        return ((held.sin() @ w.t()) * x).sum(1).square().mean()  # ⟨x wᵀ, sin⟩, but x w has a derivative here
+
+    x, w = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((8, 4), (4, 6)))
+    compiled = tapeless.compile(f, backend="python", **FORCED)
+
+    for a, b in zip(grad(f(x, w), (x, w)), grad(compiled(x, w), (x, w)), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-9, atol=1e-9)
+
+
+def products(net, problem, x, option):
+    captured = trace(lambda x: problem(net, x), (x,), {})
+    graph, _ = preparation(captured, Options(prepare=option))
+    return sum(node.target is torch.ops.aten.mm.default for node in ir.calls(graph))
+
+
+def test_one_product_per_layer_goes():
+    net, f, x = case("burgers", hidden=5, **WIDE)
+
+    assert 5 == products(net, f, x, "-transpose_chain") - products(net, f, x, "")

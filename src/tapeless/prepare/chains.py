@@ -131,8 +131,8 @@ class Chain:
 
     def _walk_once(self) -> None:
         """From each value to the arguments in which it is linear, a value after all its readers."""
-        value = self.known.editor.value(self.end)
-        factors: dict[fx.Node, Tensor] = {self.end: torch.ones_like(value, memory_format=torch.contiguous_format)}
+        out = ir.value(self.end)
+        factors: dict[fx.Node, Tensor] = {self.end: torch.ones(out.shape, dtype=out.dtype, device=out.device)}
         rows = {self.end: _rows(self.end)}
         self.through, self.sources = {}, []
         while factors:

@@ -59,6 +59,8 @@ class Numbering:
         name, given, filled = operator_name(node), arguments(node), number(node)
         if filled is not None:
             return "full", float(filled), *_type(node)
+        if not facts.may_carry(node):
+            return "leaf", node  # cut off: no value through which a derivative passes may stand for it
         if name in RESHAPES:
             return self._view("reshaped", node, *_type(node))
         if name in TRANSPOSES and axes(node) == [1, 0]:

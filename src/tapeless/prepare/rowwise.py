@@ -39,7 +39,7 @@ def carriers(node: fx.Node) -> list[Carried]:
     """The sets of arguments, all tensors of the result's type, in each of which this call is linear."""
     name = operator_name(node)
     given = arguments(node) if name in CARRIERS and ir.is_tensor(node) else {}
-    found = [{name: given.get(name) for name in names} for names in CARRIERS.get(name, ())]
+    found: list[Any] = [{name: given.get(name) for name in names} for names in CARRIERS.get(name, ())]
     return [group for group in found if all(_is_like(node, argument) for argument in group.values())]
 
 
@@ -48,7 +48,7 @@ def _is_like(node: fx.Node, argument: Any) -> bool:
 
 
 def rows_before(node: fx.Node, argument: fx.Node, rows: int) -> int | None:
-    """How many dimensions are rows of the argument, if `rows` are rows of the result; None if they do not stay apart."""
+    """How many dimensions of the argument are rows, if `rows` of the result are; None if they do not stay apart."""
     name, given = operator_name(node), arguments(node)
     before, after = ir.value(argument).shape, ir.value(node).shape
     if name in RESHAPES:
