@@ -93,6 +93,13 @@ def functional(net, x):
     return (first(x)[:, 1] - second(x)[:, 0]).square().mean()
 
 
+def per_point(net, x):
+    """A function of one point, batched."""
+    first = torch.func.grad(lambda at: net(at)[0])
+    second = torch.func.vmap(torch.func.grad(lambda at: first(at)[0]))
+    return (torch.func.vmap(first)(x)[:, 1] - second(x)[:, 0]).square().mean()
+
+
 def in_sets(net, x):
     """Points in sets: [sets, points, coordinates]."""
     return burgers_of_sets(net, x.reshape(2, -1, x.shape[-1])) if x.shape[0] % 2 == 0 else burgers(net, x)
@@ -104,14 +111,19 @@ def burgers_of_sets(net, x):
 
 
 PROBLEMS = {f.__name__: f for f in (
-    burgers, kept_apart, laplacian, whole_hessian, mixed, along, one_output, third, of_mean, functional, in_sets,
+    burgers, kept_apart, laplacian, whole_hessian, mixed, along, one_output, third, of_mean,
+    functional, per_point, in_sets,
 )}  # fmt: skip
 
 
 def case(problem, act="tanh", hidden=3, points=16, width=24, outputs=1, **how):
     torch.manual_seed(0)
     net = Net([2, *[width] * hidden, outputs], ACTIVATIONS[act], **how).double()
-    return net, PROBLEMS[problem], torch.rand(points, 2, dtype=torch.float64, requires_grad=problem != "functional")
+    return (
+        net,
+        PROBLEMS[problem],
+        torch.rand(points, 2, dtype=torch.float64, requires_grad=problem not in ("functional", "per_point")),
+    )
 
 
 def gradients(net, loss, x):
@@ -210,6 +222,7 @@ WIDE = {"width": 128, "points": 512}
         ("along", 1),
         ("one_output", 1),
         ("functional", 1),
+        ("per_point", 1),
         ("in_sets", 1),
     ],
 )

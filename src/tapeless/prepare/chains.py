@@ -54,13 +54,13 @@ def _products_behind(graph: fx.Graph) -> dict[fx.Node, int]:
 
 
 def _ends(graph: fx.Graph, products: dict[fx.Node, int]) -> list[list[fx.Node]]:
-    """Values of one number per row that are read from a wider one with products behind it, by that wider one."""
+    """Values of one number per row, by the wider one that they and nobody else read, if products are behind it."""
     found: dict[fx.Node, list[fx.Node]] = {}
     for node in ir.calls(graph):
         wide = next(iter(_carried(node, _rows(node), products).values()), None) if products[node] else None
         if wide is not None and ir.value(node).dtype in EXACT and _is_narrower(node, wide):
             found.setdefault(wide, []).append(node)
-    return list(found.values())
+    return [ends for wide, ends in found.items() if set(wide.users) == set(ends)]
 
 
 def _rows(end: fx.Node) -> int:
