@@ -72,6 +72,54 @@ def neutral(draw: Draw):
     return f, (x,)
 
 
+@for_passes("transpose_chain")
+def chains(draw: Draw):
+    """Tangents pushed up through maps, something made of them carried down through the same maps, and read in part."""
+    rows, sizes, dtype = (
+        number(draw, 1, 4),
+        shape(draw, number(draw, 2, 4), 2, 4),
+        pick(draw, torch.float32, torch.float64),
+    )
+    weights = [tensor(draw, a, b, dtype=dtype) * 0.3 for a, b in zip(sizes, sizes[1:], strict=False)]
+    slopes = [tensor(draw, rows, size, dtype=dtype) * 0.3 for size in sizes[1:]]
+    column, read, other = (
+        number(draw, 0, sizes[0] - 1),
+        pick(draw, "select", "slice", "sum", "along"),
+        number(draw, 0, 4),
+    )
+    turned, kept = pick(draw, True, False), number(draw, 0, 5) == 0
+
+    def functional(d, v):
+        at = sizes[0] - 1 - column if other == 0 else column  # perhaps not the direction that was pushed up
+        return {
+            "select": lambda: d[:, at], "slice": lambda: d[:, at : at + 1],
+            "sum": lambda: d.sum(1, keepdim=turned), "along": lambda: (v * d if turned else d * v).sum(1),
+        }[read]()  # fmt: skip
+
+    def f(v, *given):
+        ws, slopes = given[: len(weights)], given[len(weights) :]
+        one = torch.ones_like(v[:, 0])
+        direction = {
+            "select": lambda: torch.ops.aten.select_backward(one, v.shape, 1, column),
+            "slice": lambda: torch.ops.aten.slice_backward(one[:, None], v.shape, 1, column, column + 1, 1),
+            "sum": lambda: one[:, None].expand(v.shape), "along": lambda: v,
+        }[read]()  # fmt: skip
+        pushed, t = [], direction
+        for w, slope in zip(ws, slopes, strict=True):
+            pushed.append(t := t @ w)
+            t = slope * t if turned else t * slope
+        d = t.sin()
+        for w, slope, t in reversed([*zip(ws, slopes, pushed, strict=True)]):
+            d = (
+                (t.cos() + d * slope) @ w.t() - 0 * direction
+                if other == 1 and w is ws[0]
+                else (t.cos() + slope * d) @ w.t()
+            )
+        return functional(d, v).sin(), *([d.exp()] if kept else [])
+
+    return f, (tensor(draw, rows, sizes[0], dtype=dtype) * 0.3, *weights, *slopes)
+
+
 @for_passes("drop_copy", "drop_round_trip_cast", "shape_from_source")
 def copies(draw: Draw):
     x = tensor(draw, *shape(draw, 3))

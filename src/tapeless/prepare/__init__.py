@@ -1,6 +1,7 @@
 """Stage 2: rewrites before differentiation. What makes a program smaller here pays twice: its backward shrinks too."""
 
 from tapeless.prepare.batch_norm import BATCH_NORM
+from tapeless.prepare.chains import CHAINS
 from tapeless.prepare.channels import CHANNELS
 from tapeless.prepare.compress import COMPRESS
 from tapeless.prepare.constants import CONSTANTS
@@ -41,6 +42,7 @@ PREPARE = ordered(
         *SHARING,  # one residual instead of two
         *LOSSES,
         *PRODUCTS,
+        *CHAINS,
         *COMPRESS,
         *TRANSPOSED,
         *REDUCTIONS,
