@@ -13,6 +13,7 @@ from torch import fx
 
 from tapeless import torch_internals
 from tapeless.background.order import Answer, Order, TensorType
+from tapeless.background.products import prefer_faster_products
 from tapeless.errors import Unsupported
 from tapeless.torch_internals import Artifact
 
@@ -41,6 +42,7 @@ def _trial() -> threading.Thread:
 def _compiled(graph: fx.GraphModule, backward: bool, visible: int, donated: Sequence[int] = ()) -> Any:
     if all(node.op in ("placeholder", "output") for node in graph.graph.nodes):
         raise Unsupported("nothing is left to be computed")
+    prefer_faster_products(graph)
     _trial().join()
     return torch_internals.compile_decomposed(graph, backward, visible, donated)
 

@@ -54,6 +54,7 @@ from tapeless.torch_internals.inductor import (
     decompose_for_inductor,
     guards_on,
     holds,
+    inductor_directory,
     min_cut,
     restrided,
     strides_given,
@@ -70,6 +71,7 @@ from tapeless.torch_internals.layers import (
     without_dead_wrappers,
 )
 from tapeless.torch_internals.packed import can_pack
+from tapeless.torch_internals.products import multiply_into, replace_products
 from tapeless.torch_internals.registered import (
     custom_op_without_derivative,
     has_kernel,
@@ -145,6 +147,7 @@ __all__ = [
     "in_functorch",
     "in_fx_trace",
     "in_grad_mode",
+    "inductor_directory",
     "innermost_layer",
     "is_batch",
     "is_fake",
@@ -155,10 +158,12 @@ __all__ = [
     "map_",
     "mark_stepped",
     "min_cut",
+    "multiply_into",
     "new_fake",
     "outside_functorch",
     "register_hook",
     "registered_call",
+    "replace_products",
     "requires_grad_anywhere",
     "restrided",
     "running",

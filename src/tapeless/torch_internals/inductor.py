@@ -19,20 +19,30 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tapeless.torch_internals.fakes import fake_mode_of, without_modes
+from tapeless.torch_internals.memory import with_large_pages
+from tapeless.torch_internals.products import multiply_into, register_product
 
 aten = torch.ops.aten
 
 
 def compile_with_inductor(
-    module: fx.GraphModule, examples: Sequence[Any], args: Sequence[Any], backward: bool
+    module: fx.GraphModule,
+    examples: Sequence[Any],
+    args: Sequence[Any],
+    backward: bool,
+    last_pass: Callable[[fx.GraphModule], None],
 ) -> Callable[[list[Any]], Any]:
     """An ATen graph as Inductor's code, a function of one list. `examples` are fakes; `args` tell the strides.
 
-    Random numbers are eager's.
+    Random numbers are eager's. `last_pass` runs over the decomposed graph.
     """
     fakes = [restrided(e, a) for e, a in zip(examples, args, strict=True)]
     decomposed = decompose_for_inductor(fx.Interpreter(module).run, fakes)
-    return compile_decomposed(decomposed, backward, visible=len(decomposed.graph.output_node().args[0]))  # type: ignore[arg-type]
+    last_pass(decomposed)
+    outputs: Any = decomposed.graph.output_node().args[0]
+    compiled = compile_decomposed(decomposed, backward, visible=len(outputs))
+    compiled.current_callable = with_large_pages(compiled)
+    return compiled
 
 
 def decompose_for_inductor(function: Callable[..., Any], fakes: Sequence[Any]) -> fx.GraphModule:
@@ -203,13 +213,22 @@ class Artifact:
         from torch._inductor import config
         from torch._inductor.output_code import CompiledFxGraphConstants
 
+        if multiply_into() is not None:
+            register_product()
         compiled = pickle.loads(self.data)
         with (
             config.patch(compile_threads=1),
             _best_instructions(),
         ):  # kernels are there already: nothing is to be started for them
             compiled.after_deserialization(CompiledFxGraphConstants())
-        return cast(Any, torch.compiler.disable(compiled.current_callable))  # Dynamo may look on, and would trace it
+        return cast(Any, torch.compiler.disable(with_large_pages(compiled)))  # Dynamo may look on, and would trace it
+
+
+def inductor_directory() -> str:
+    """Where Inductor keeps its kernels. Relies on `cache_dir`."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    return cache_dir()
 
 
 def symbolic_sizes(hints: dict[str, int]) -> tuple[FakeTensorMode, dict[str, Any]]:
