@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import math
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -25,10 +26,10 @@ from tapeless.cache.store import Store
 Tensor = torch.Tensor
 
 FEWEST = 2_000_000  # multiplications of a product; of fewer, the call of oneDNN alone takes too long
-MOST = 500_000_000  # that are timed: a larger product is taken for a part of it
-GAIN = 0.97  # of the time, at most: below it rounding changes for something
-ROUNDS = 7
-SECONDS = 0.001  # that a product takes at least, repeated, while it is timed
+MOST = 300_000_000  # that are timed: a larger product is taken for a part of it
+GAIN = 0.97  # the part of torch's time that oneDNN may take, for rounding changes with it
+ROUNDS = 9
+SECONDS = 0.003  # that a product takes at least, repeated, while it is timed
 
 _lock = threading.Lock()
 
@@ -45,10 +46,9 @@ def _is_faster(a: Tensor, b: Tensor) -> bool:
     kind = "x".join(map(str, sizes)) + ("t" if _is_transposed(a) else "n") + ("t" if _is_transposed(b) else "n")
     with _lock:
         found = _Findings.here()
-        if kind not in found.times:
-            found.keep(kind, _times(sizes, _is_transposed(a), _is_transposed(b)))
-        theirs, ours = found.times[kind]
-    return ours < GAIN * theirs
+        if kind not in found.ratios:
+            found.keep(kind, _ratio(sizes, _is_transposed(a), _is_transposed(b)))
+        return found.ratios[kind] < GAIN
 
 
 def _suits(a: Tensor, b: Tensor) -> bool:
@@ -75,8 +75,11 @@ def _part(sizes: list[int]) -> list[int]:
     return sizes
 
 
-def _times(sizes: list[int], a_is_transposed: bool, b_is_transposed: bool) -> tuple[float, float]:
-    """Seconds that torch's own product takes, and oneDNN's: the best of some rounds, in which they take turns."""
+def _ratio(sizes: list[int], a_is_transposed: bool, b_is_transposed: bool) -> float:
+    """The time that oneDNN's product takes for each second of torch's.
+
+    They take turns, and a ratio is taken in each round: what slows the machine down for a while slows both down.
+    """
     *batch, m, k, n = sizes
     a = torch.ones(*batch, k, m).mT if a_is_transposed else torch.ones(*batch, m, k)
     b = torch.ones(*batch, n, k).mT if b_is_transposed else torch.ones(*batch, k, n)
@@ -85,10 +88,9 @@ def _times(sizes: list[int], a_is_transposed: bool, b_is_transposed: bool) -> tu
     product: Any = torch.bmm if batch else torch.mm
     ways: list[Callable[[], Any]] = [lambda: product(a, b, out=out), lambda: multiply(a, b, out)]
     with torch.no_grad():
-        repeated = [max(1, round(SECONDS / max(_timed(way, 2), 1e-6))) for way in ways]
-        rounds = [[_timed(way, times) for way, times in zip(ways, repeated, strict=True)] for _ in range(ROUNDS)]
-    theirs, ours = (min(times) for times in zip(*rounds, strict=True))
-    return theirs, ours
+        times = max(1, round(SECONDS / max(*(_timed(way, 2) for way in ways), 1e-6)))
+        rounds = [[_timed(way, times) for way in ways] for _ in range(ROUNDS)]
+    return statistics.median(ours / theirs for theirs, ours in rounds)
 
 
 def _timed(way: Callable[[], Any], times: int) -> float:
@@ -96,19 +98,19 @@ def _timed(way: Callable[[], Any], times: int) -> float:
     start = now()
     for _ in range(times):
         way()
-    return (now() - start) / times
+    return max(now() - start, 1e-9) / times
 
 
 class _Findings:
-    """The times that were found on this machine, with so many threads; on disk as well."""
+    """What was found on this machine, with so many threads: for each kind of product a ratio. On disk as well."""
 
     def __init__(self, store: Store, key: str) -> None:
         self._store, self._key = store, key
-        self.times: dict[str, tuple[float, float]] = store.read(key, json.loads) or {}
+        self.ratios: dict[str, float] = store.read(key, json.loads) or {}
 
-    def keep(self, kind: str, times: tuple[float, float]) -> None:
-        self.times[kind] = times
-        self._store.write(self._key, json.dumps(self.times).encode())
+    def keep(self, kind: str, ratio: float) -> None:
+        self.ratios[kind] = ratio
+        self._store.write(self._key, json.dumps(self.ratios).encode())
 
     @staticmethod
     def here() -> _Findings:

@@ -30,7 +30,7 @@ def compile_with_inductor(
     examples: Sequence[Any],
     args: Sequence[Any],
     backward: bool,
-    last_pass: Callable[[fx.GraphModule], None],
+    last_pass: Callable[[fx.GraphModule], None] = lambda module: None,
 ) -> Callable[[list[Any]], Any]:
     """An ATen graph as Inductor's code, a function of one list. `examples` are fakes; `args` tell the strides.
 
@@ -40,9 +40,7 @@ def compile_with_inductor(
     decomposed = decompose_for_inductor(fx.Interpreter(module).run, fakes)
     last_pass(decomposed)
     outputs: Any = decomposed.graph.output_node().args[0]
-    compiled = compile_decomposed(decomposed, backward, visible=len(outputs))
-    compiled.current_callable = with_large_pages(compiled)
-    return compiled
+    return with_large_pages(compile_decomposed(decomposed, backward, visible=len(outputs)))
 
 
 def decompose_for_inductor(function: Callable[..., Any], fakes: Sequence[Any]) -> fx.GraphModule:
@@ -58,7 +56,11 @@ def decompose_for_inductor(function: Callable[..., Any], fakes: Sequence[Any]) -
     fake_mode = fake_mode_of(fakes)
     with without_modes(), torch.no_grad(), tracing(TracingContext(fake_mode)), config.patch(fallback_random=True):
         with fake_mode, enable_python_dispatcher():
-            table = {**select_decomp_table(), aten.scatter_add.default: _add_one_per_row}
+            table = {
+                **select_decomp_table(),
+                aten.scatter_add.default: _add_one_per_row,
+                aten.addmm.default: _add_later,
+            }
             decomposed = make_fx(function, table, "real")(*fakes)
         with virtualized.V.set_fake_mode(fake_mode):
             joint_graph_passes(decomposed)
@@ -74,6 +76,13 @@ def _add_one_per_row(into: Any, dim: int, index: Any, values: Any) -> Any:
     positions = torch.arange(into.shape[dim], device=into.device)
     positions = positions.view([-1 if d == dim % into.dim() else 1 for d in range(into.dim())])
     return into + torch.where(positions == index, values, 0)
+
+
+def _add_later(bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    """A product with a bias as two: kernels that read the sum add on the way, in the backward once more."""
+    if (beta, alpha) != (1, 1) or a.dtype not in (torch.float32, torch.float64) or bias.dim() != 1:
+        return NotImplemented
+    return torch.mm(a, b) + bias
 
 
 def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int, donated: Sequence[int] = ()) -> Any:

@@ -27,7 +27,7 @@ def with_large_pages(compiled: Any) -> Callable[[list[Any]], Any]:
     Relies on the source that Inductor keeps, and on the name of the function by which it allocates. That function is
     replaced for this program alone: others may have been given the same code.
     """
-    call = compiled.current_callable
+    call = getattr(compiled, "current_callable", compiled)  # a graph without calls is not compiled
     function = getattr(call, "__func__", call)
     plain = getattr(function, "__globals__", {}).get(_ALLOCATOR)
     if plain is None or sys.platform != "linux" or not _allocates_much(compiled.source_code):

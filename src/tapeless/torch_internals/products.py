@@ -38,19 +38,26 @@ def multiply_into() -> Callable[[Tensor, Tensor, Tensor], None] | None:
     Relies on the C++ function through which torch multiplies bfloat16, which its library shows: the name there spells
     its types, so that another one would not be found. A tensor is a pointer to what `_cdata` is the address of.
     """
-    mkldnn = torch.backends.mkldnn
     try:
         library = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         function = getattr(library, _SYMBOL)
     except (OSError, AttributeError):
         return None
     function.restype, function.argtypes = None, [ctypes.c_void_p] * 3 + [ctypes.c_float] * 2
-    pointer, reference, none, one = ctypes.c_void_p, ctypes.byref, ctypes.c_float(0), ctypes.c_float(1)
+    pointer, reference = ctypes.c_void_p, ctypes.byref
 
     def multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
-        function(reference(pointer(a._cdata)), reference(pointer(b._cdata)), reference(pointer(out._cdata)), none, one)
+        if not is_enabled():
+            torch.matmul(a, b, out=out)
+            return
+        function(reference(pointer(a._cdata)), reference(pointer(b._cdata)), reference(pointer(out._cdata)), 0, 1)
 
-    return multiply if mkldnn.is_available() else None
+    return multiply if torch.backends.mkldnn.is_available() else None
+
+
+def is_enabled() -> bool:
+    """May oneDNN be used? The user can say no at any time. Relies on where `torch.backends.mkldnn` keeps that."""
+    return torch._C._get_mkldnn_enabled()
 
 
 @functools.cache
@@ -77,7 +84,7 @@ def register_product() -> Any:
 
 def replace_products(module: fx.GraphModule, is_faster: Callable[[Tensor, Tensor], bool]) -> None:
     """Let oneDNN multiply in a decomposed graph where `is_faster` says so of the operands."""
-    if multiply_into() is None or not torch.backends.mkldnn.enabled:
+    if multiply_into() is None or not is_enabled():
         return
     found = [(node, factors) for node in module.graph.nodes if (factors := _factors(node)) and is_faster(*factors)]
     if found:
