@@ -904,13 +904,9 @@ def test_what_inductor_compiled_travels_between_processes():
 
 def test_a_bias_is_added_where_the_sum_is_read():
     """`decompose_for_inductor` has a product with a bias as two operators, but where the sum is rounded once."""
-    for dtype, expected in (
-        (torch.float32, [aten.mm.default, aten.add.Tensor]),
-        (torch.bfloat16, [aten.addmm.default]),
-    ):
-        fakes = [
-            torch_internals.fake_mode_of([]).from_tensor(torch.ones(*s, dtype=dtype)) for s in ((3,), (4, 2), (2, 3))
-        ]
+    plain, mode = [aten.mm.default, aten.add.Tensor], torch_internals.fake_mode_of([])
+    for dtype, expected in ((torch.float32, plain), (torch.bfloat16, [aten.addmm.default])):
+        fakes = [mode.from_tensor(torch.ones(*shape, dtype=dtype)) for shape in ((3,), (4, 2), (2, 3))]
         module = torch_internals.decompose_for_inductor(lambda *args: [torch.addmm(*args)], fakes)
 
         assert expected == targets(module)
