@@ -917,53 +917,69 @@ def _laid_out(shape, transposed):
 
 
 @pytest.mark.parametrize("batch", [(), (3,)], ids=["matrices", "batches"])
-def test_multiply_into(batch):
+def test_product_by_onednn(batch):
     """Any layout, and nothing is left of what was in memory before."""
-    multiply = torch_internals.multiply_into()
     for transposed in ((False, False), (False, True), (True, False), (True, True)):
         a, b = _laid_out((*batch, 5, 7), transposed[0]), _laid_out((*batch, 7, 4), transposed[1])
         out = torch.full((*batch, 5, 4), float("nan"))
-        multiply(a, b, out)
+        torch_internals.product(a, b, out=out)
 
         torch.testing.assert_close(out, a @ b, rtol=1e-4, atol=1e-5)
     a, out = torch.randn(*batch, 5, 14)[..., ::2], torch.empty(*batch, 5, 4)
-    multiply(a, b, out)  # with gaps, which it copies
+    torch_internals.product(a, b, out=out)  # with gaps, which it copies
 
     torch.testing.assert_close(out, a @ b, rtol=1e-4, atol=1e-5)
 
 
-def test_products_by_onednn_when_the_user_wants_none():
-    out = torch.full((2, 2), float("nan"))
-    with torch.backends.mkldnn.flags(enabled=False):
-        torch_internals.multiply_into()(torch.eye(2), torch.eye(2), out)
+@pytest.mark.parametrize("shape", [(5, 4), (4,)])
+def test_added_product_by_onednn(shape):
+    added, a, b, out = torch.randn(shape), torch.randn(5, 7), torch.randn(7, 4), torch.full((5, 4), float("nan"))
+    torch_internals.products.added_product(added, a, b, out=out)
 
-        assert not torch_internals.products.is_enabled()
-    assert torch.equal(torch.eye(2), out)
+    torch.testing.assert_close(out, added + a @ b, rtol=1e-4, atol=1e-5)
+
+
+def test_products_when_the_user_wants_no_onednn(monkeypatch):
+    monkeypatch.setattr(torch_internals.products, "_multiply", None)
+    out, one = torch.full((2, 2), float("nan")), torch.eye(2)
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not torch_internals.can_multiply()
+        torch_internals.product(one, one, out=out)
+        assert torch.equal(one, out)
+        torch_internals.products.added_product(one, one, one, out=out)
+        assert torch.equal(2 * one, out)
+    assert torch_internals.can_multiply()
 
 
 def test_a_library_of_torch_without_the_function(monkeypatch):
     monkeypatch.setattr(torch_internals.products, "_SYMBOL", "another")
 
-    assert torch_internals.products.multiply_into.__wrapped__() is None
+    assert torch_internals.products._function.__wrapped__() is None
 
 
 def test_replace_products():
     """In Inductor's code they write to the memory that it has planned."""
 
     def several(x, w, bias, c):
-        return [torch.addmm(bias, x, w), torch.addmm(c, x, w, beta=0), torch.bmm(x[None], w[None])]
+        return [
+            torch.addmm(bias, x, w),
+            torch.addmm(c, x, w),
+            torch.addmm(c, x, w, beta=0),
+            torch.bmm(x[None], w[None]),
+        ]
 
     real = [torch.randn(*shape) for shape in ((3, 4), (4, 2), (2,), (3, 2))]
     mode = torch_internals.fake_mode_of([])
     module = torch_internals.decompose_for_inductor(several, [mode.from_tensor(t) for t in real])
     torch_internals.replace_products(module, lambda a, b: a.dim() == 2)
-    product = torch.ops.tapeless.product.default
-    compiled = torch_internals.compile_decomposed(module, False, 3)
+    product, added = torch.ops.tapeless.product.default, torch.ops.tapeless.added_product.default
+    compiled = torch_internals.compile_decomposed(module, False, 4)
 
-    assert 1 == targets(module).count(product)
-    assert f"extern_kernels.{torch_internals.products.NAME}(" in compiled.source_code
+    assert [1, 1, 1] == [targets(module).count(op) for op in (product, added, aten.addmm.default)]
+    for name in ("product", "added_product"):
+        assert f"extern_kernels.{torch_internals.products.PREFIX}{name}(" in compiled.source_code
     torch.testing.assert_close(several(*real), list(compiled(list(real))), rtol=1e-4, atol=1e-5)
-    assert product(*real[:2].copy()).shape == product(*(t.to("meta") for t in real[:2])).shape
+    torch.testing.assert_close(several(*real)[:2], [product(*real[:2]) + real[2], added(real[3], *real[:2])])
 
 
 def test_inductor_directory(monkeypatch, tmp_path):

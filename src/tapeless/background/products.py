@@ -83,14 +83,12 @@ def _ratio(sizes: list[int], a_is_transposed: bool, b_is_transposed: bool) -> fl
     *batch, m, k, n = sizes
     a = torch.ones(*batch, k, m).mT if a_is_transposed else torch.ones(*batch, m, k)
     b = torch.ones(*batch, n, k).mT if b_is_transposed else torch.ones(*batch, k, n)
-    out, multiply = torch.empty(*batch, m, n), torch_internals.multiply_into()
-    assert multiply is not None
-    product: Any = torch.bmm if batch else torch.mm
-    ways: list[Callable[[], Any]] = [lambda: product(a, b, out=out), lambda: multiply(a, b, out)]
+    out, theirs = torch.empty(*batch, m, n), torch.bmm if batch else torch.mm
+    ways: list[Callable[[], Any]] = [lambda: theirs(a, b, out=out), lambda: torch_internals.product(a, b, out=out)]
     with torch.no_grad():
         times = max(1, round(SECONDS / max(*(_timed(way, 2) for way in ways), 1e-6)))
         rounds = [[_timed(way, times) for way in ways] for _ in range(ROUNDS)]
-    return statistics.median(ours / theirs for theirs, ours in rounds)
+    return statistics.median(with_onednn / plain for plain, with_onednn in rounds)
 
 
 def _timed(way: Callable[[], Any], times: int) -> float:

@@ -71,7 +71,7 @@ from tapeless.torch_internals.layers import (
     without_dead_wrappers,
 )
 from tapeless.torch_internals.packed import can_pack
-from tapeless.torch_internals.products import multiply_into, replace_products
+from tapeless.torch_internals.products import can_multiply, product, replace_products
 from tapeless.torch_internals.registered import (
     custom_op_without_derivative,
     has_kernel,
@@ -118,6 +118,7 @@ __all__ = [
     "autocast_enabled",
     "autograd_function_apply",
     "below_autograd",
+    "can_multiply",
     "can_pack",
     "capture_forward",
     "circumstances",
@@ -158,9 +159,9 @@ __all__ = [
     "map_",
     "mark_stepped",
     "min_cut",
-    "multiply_into",
     "new_fake",
     "outside_functorch",
+    "product",
     "register_hook",
     "registered_call",
     "replace_products",

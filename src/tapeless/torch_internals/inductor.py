@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tapeless.torch_internals.fakes import fake_mode_of, without_modes
 from tapeless.torch_internals.memory import with_large_pages
-from tapeless.torch_internals.products import multiply_into, register_product
+from tapeless.torch_internals.products import register_kernels
 
 aten = torch.ops.aten
 
@@ -222,8 +222,7 @@ class Artifact:
         from torch._inductor import config
         from torch._inductor.output_code import CompiledFxGraphConstants
 
-        if multiply_into() is not None:
-            register_product()
+        register_kernels()
         compiled = pickle.loads(self.data)
         with (
             config.patch(compile_threads=1),
