@@ -20,10 +20,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from comparing import seeded
 from models import TwoHeads
-from tapeless import pipeline
+from tapeless import pipeline, torch_internals
 from tapeless.backends.auto import LIVE as ALONE
 from tapeless.backends.auto import Auto, compile_watched
-from tapeless.background import race
+from tapeless.background import products, race
 from tapeless.background.compiler import Compiler
 from tapeless.background.order import Failure
 from tapeless.background.race import Race
@@ -304,6 +304,40 @@ def own_compiler(monkeypatch):
     monkeypatch.setattr(race, "_WARNED", set())
     yield compiler
     compiler.stop()
+
+
+@pytest.mark.skipif(not torch_internals.can_multiply(), reason="torch was built without oneDNN")
+def test_products_by_onednn(own_compiler, compiled_wins, monkeypatch, tmp_path):
+    """The other process finds what was faster on the disk; what anybody keeps of a step stays as it was."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    products._findings.cache_clear()
+    for kind in ("128x128x256nt", "128x256x128nt", "128x128x256nn", "128x128x256tn", "256x128x128tn"):
+        products._Findings.here().keep(kind, 0.5)
+    multiply, multiplied, kept = torch_internals.products._multiply, [], []
+    monkeypatch.setattr(torch_internals.products, "_multiply", lambda *a: multiplied.append(a[2].shape) or multiply(*a))
+    model = seeded(0, lambda: nn.Sequential(nn.Linear(128, 256), nn.GELU(), nn.Linear(256, 128)))
+    call = auto(model)
+
+    def keep(saved):
+        kept.append((saved, saved.clone()))
+        return saved
+
+    def step(number):
+        x = seeded(number, lambda: torch.randn(128, 128))
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
+            out = call(x)
+        found = torch.autograd.grad(out.square().mean(), list(model.parameters()))
+        expected = torch.autograd.grad(model(x).square().mean(), list(model.parameters()))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+        del kept[:-20]
+        kept.extend((value, value.clone()) for value in (out.detach(), *found))
+
+    count = until("inductor stays", step)
+    for number in range(3):
+        step(count + number)
+
+    assert len(multiplied) >= 3
+    assert all(torch.equal(before, held) for held, before in kept)
 
 
 class Customer:

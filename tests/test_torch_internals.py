@@ -961,6 +961,113 @@ def test_what_inductor_compiled_travels_between_processes():
     torch.testing.assert_close(joint(*real), [y, gradient])
 
 
+def test_a_bias_is_added_where_the_sum_is_read():
+    """`decompose_for_inductor` has a product with a bias as two operators, but where the sum is rounded once."""
+    plain, mode = [aten.mm.default, aten.add.Tensor], torch_internals.fake_mode_of([])
+    for dtype, expected in ((torch.float32, plain), (torch.bfloat16, [aten.addmm.default])):
+        fakes = [mode.from_tensor(torch.ones(*shape, dtype=dtype)) for shape in ((3,), (4, 2), (2, 3))]
+        module = torch_internals.decompose_for_inductor(lambda *args: [torch.addmm(*args)], fakes)
+
+        assert expected == targets(module)
+
+
+def _laid_out(shape, transposed):
+    return torch.randn(*shape[:-2], shape[-1], shape[-2]).mT if transposed else torch.randn(*shape)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)], ids=["matrices", "batches"])
+def test_product_by_onednn(batch):
+    """Any layout, and nothing is left of what was in memory before."""
+    for transposed in ((False, False), (False, True), (True, False), (True, True)):
+        a, b = _laid_out((*batch, 5, 7), transposed[0]), _laid_out((*batch, 7, 4), transposed[1])
+        out = torch.full((*batch, 5, 4), float("nan"))
+        torch_internals.product(a, b, out=out)
+
+        torch.testing.assert_close(out, a @ b, rtol=1e-4, atol=1e-5)
+    a, out = torch.randn(*batch, 5, 14)[..., ::2], torch.empty(*batch, 5, 4)
+    torch_internals.product(a, b, out=out)  # with gaps, which it copies
+
+    torch.testing.assert_close(out, a @ b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (4,)])
+def test_added_product_by_onednn(shape):
+    added, a, b, out = torch.randn(shape), torch.randn(5, 7), torch.randn(7, 4), torch.full((5, 4), float("nan"))
+    torch_internals.products.added_product(added, a, b, out=out)
+
+    torch.testing.assert_close(out, added + a @ b, rtol=1e-4, atol=1e-5)
+
+
+def test_products_when_the_user_wants_no_onednn(monkeypatch):
+    monkeypatch.setattr(torch_internals.products, "_multiply", None)
+    out, one = torch.full((2, 2), float("nan")), torch.eye(2)
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not torch_internals.can_multiply()
+        torch_internals.product(one, one, out=out)
+        assert torch.equal(one, out)
+        torch_internals.products.added_product(one, one, one, out=out)
+        assert torch.equal(2 * one, out)
+    assert torch_internals.can_multiply()
+
+
+def test_a_library_of_torch_without_the_function(monkeypatch):
+    monkeypatch.setattr(torch_internals.products, "_SYMBOL", "another")
+
+    assert torch_internals.products._function.__wrapped__() is None
+
+
+def test_replace_products():
+    """In Inductor's code they write to the memory that it has planned."""
+
+    def several(x, w, bias, c):
+        return [
+            torch.addmm(bias, x, w),
+            torch.addmm(c, x, w),
+            torch.addmm(c, x, w, beta=0),
+            torch.bmm(x[None], w[None]),
+        ]
+
+    real = [torch.randn(*shape) for shape in ((3, 4), (4, 2), (2,), (3, 2))]
+    mode = torch_internals.fake_mode_of([])
+    module = torch_internals.decompose_for_inductor(several, [mode.from_tensor(t) for t in real])
+    torch_internals.replace_products(module, lambda a, b: a.dim() == 2)
+    product, added = torch.ops.tapeless.product.default, torch.ops.tapeless.added_product.default
+    compiled = torch_internals.compile_decomposed(module, False, 4)
+
+    assert [1, 1, 1] == [targets(module).count(op) for op in (product, added, aten.addmm.default)]
+    for name in ("product", "added_product"):
+        assert f"extern_kernels.{torch_internals.products.PREFIX}{name}(" in compiled.source_code
+    torch.testing.assert_close(several(*real), list(compiled(list(real))), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(several(*real)[:2], [product(*real[:2]) + real[2], added(real[3], *real[:2])])
+
+
+def test_inductor_directory(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+    assert str(tmp_path) == torch_internals.inductor_directory()
+
+
+@pytest.mark.parametrize("rows", [1, 4100])
+def test_large_buffers_are_in_large_pages(rows, monkeypatch):
+    """Those of one program: not of another one that has the same code."""
+    advised = []
+    monkeypatch.setattr(torch_internals.memory, "_advice", lambda: lambda *given: advised.append(given))
+    mode, real = torch_internals.fake_mode_of([]), [torch.randn(rows), torch.randn(2048)]
+    module = torch_internals.decompose_for_inductor(
+        lambda a, b: [torch.sin(a[:, None]) * b], [mode.from_tensor(t) for t in real]
+    )
+    compiled = torch_internals.compile_decomposed(module, False, 1)
+    with_large_pages = torch_internals.memory.with_large_pages(compiled)
+    (plain,) = compiled(list(real))
+
+    assert not advised
+    (found,) = with_large_pages(list(real))
+    assert torch.equal(plain, found)
+    assert (found.nbytes >= torch_internals.memory.LARGE) == bool(advised)
+    for start, length, _ in advised:
+        assert found.data_ptr() <= start < start + length == found.data_ptr() + found.nbytes
+
+
 def _scattered(dim, into, index, values):
     return [into.scatter_add(dim, index, values)]
 

@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 
 from tapeless import torch_internals
 from tapeless.backends import python
+from tapeless.background.products import prefer_faster_products
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph
 from tapeless.ir.ops import accumulate
@@ -57,7 +58,9 @@ class Compiled:
         module = fx.GraphModule({str(n.target): ir.constant(n) for n in graph.find_nodes(op="get_attr")}, graph)
         examples = [ir.value(node) for node in ir.inputs(graph)]
         try:
-            compiled = torch_internals.compile_with_inductor(module, examples, args, self.name == "backward")
+            compiled = torch_internals.compile_with_inductor(
+                module, examples, args, self.name == "backward", prefer_faster_products
+            )
         except Exception as problem:
             reason = f"{type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem) else ''}"
             warnings.warn(f"Inductor failed on a {self.name}, which runs as generated Python: {reason}", stacklevel=2)

@@ -11,6 +11,7 @@ from torch import fx
 
 from tapeless import torch_internals
 from tapeless.background.order import Answer, Order, TensorType
+from tapeless.background.products import prefer_faster_products
 from tapeless.errors import Unsupported
 from tapeless.torch_internals import Artifact
 
@@ -60,6 +61,7 @@ def build(order: Order) -> Answer:
 def _compiled(graph: fx.GraphModule, backward: bool, visible: int, donated: Sequence[int] = ()) -> Any:
     if all(node.op in ("placeholder", "output") for node in graph.graph.nodes):
         raise Unsupported("nothing is left to be computed")
+    prefer_faster_products(graph)
     return torch_internals.compile_decomposed(graph, backward, visible, donated)
 
 

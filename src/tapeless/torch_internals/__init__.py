@@ -56,6 +56,7 @@ from tapeless.torch_internals.inductor import (
     decompose_for_inductor,
     guards_on,
     holds,
+    inductor_directory,
     is_refusal,
     kernels_later,
     min_cut,
@@ -73,6 +74,7 @@ from tapeless.torch_internals.layers import (
     without_dead_wrappers,
 )
 from tapeless.torch_internals.packed import can_pack
+from tapeless.torch_internals.products import can_multiply, product, replace_products
 from tapeless.torch_internals.registered import (
     custom_op_without_derivative,
     has_kernel,
@@ -120,6 +122,7 @@ __all__ = [
     "autocast_enabled",
     "autograd_function_apply",
     "below_autograd",
+    "can_multiply",
     "can_pack",
     "capture_forward",
     "circumstances",
@@ -150,6 +153,7 @@ __all__ = [
     "in_functorch",
     "in_fx_trace",
     "in_grad_mode",
+    "inductor_directory",
     "innermost_layer",
     "is_batch",
     "is_fake",
@@ -164,8 +168,10 @@ __all__ = [
     "min_cut",
     "new_fake",
     "outside_functorch",
+    "product",
     "register_hook",
     "registered_call",
+    "replace_products",
     "requires_grad_anywhere",
     "restrided",
     "running",

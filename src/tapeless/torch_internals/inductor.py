@@ -20,20 +20,28 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tapeless.torch_internals.fakes import fake_mode_of, without_modes
+from tapeless.torch_internals.memory import with_large_pages
+from tapeless.torch_internals.products import register_kernels
 
 aten = torch.ops.aten
 
 
 def compile_with_inductor(
-    module: fx.GraphModule, examples: Sequence[Any], args: Sequence[Any], backward: bool
+    module: fx.GraphModule,
+    examples: Sequence[Any],
+    args: Sequence[Any],
+    backward: bool,
+    last_pass: Callable[[fx.GraphModule], None] = lambda module: None,
 ) -> Callable[[list[Any]], Any]:
     """An ATen graph as Inductor's code, a function of one list. `examples` are fakes; `args` tell the strides.
 
-    Random numbers are eager's.
+    Random numbers are eager's. `last_pass` runs over the decomposed graph.
     """
     fakes = [restrided(e, a) for e, a in zip(examples, args, strict=True)]
     decomposed = decompose_for_inductor(fx.Interpreter(module).run, fakes)
-    return compile_decomposed(decomposed, backward, visible=len(decomposed.graph.output_node().args[0]))  # type: ignore[arg-type]
+    last_pass(decomposed)
+    outputs: Any = decomposed.graph.output_node().args[0]
+    return with_large_pages(compile_decomposed(decomposed, backward, visible=len(outputs)))
 
 
 def decompose_for_inductor(function: Callable[..., Any], fakes: Sequence[Any]) -> fx.GraphModule:
@@ -49,7 +57,11 @@ def decompose_for_inductor(function: Callable[..., Any], fakes: Sequence[Any]) -
     fake_mode = fake_mode_of(fakes)
     with without_modes(), torch.no_grad(), tracing(TracingContext(fake_mode)), config.patch(fallback_random=True):
         with fake_mode, enable_python_dispatcher():
-            table = {**select_decomp_table(), aten.scatter_add.default: _add_one_per_row}
+            table = {
+                **select_decomp_table(),
+                aten.scatter_add.default: _add_one_per_row,
+                aten.addmm.default: _add_later,
+            }
             decomposed = make_fx(function, table, "real")(*fakes)
         with virtualized.V.set_fake_mode(fake_mode):
             joint_graph_passes(decomposed)
@@ -65,6 +77,13 @@ def _add_one_per_row(into: Any, dim: int, index: Any, values: Any) -> Any:
     positions = torch.arange(into.shape[dim], device=into.device)
     positions = positions.view([-1 if d == dim % into.dim() else 1 for d in range(into.dim())])
     return into + torch.where(positions == index, values, 0)
+
+
+def _add_later(bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    """A product with a bias as two: kernels that read the sum add on the way, in the backward once more."""
+    if (beta, alpha) != (1, 1) or a.dtype not in (torch.float32, torch.float64) or bias.dim() != 1:
+        return NotImplemented
+    return torch.mm(a, b) + bias
 
 
 def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int, donated: Sequence[int] = ()) -> Any:
@@ -270,11 +289,19 @@ class Artifact:
         from torch._inductor import config
         from torch._inductor.output_code import CompiledFxGraphConstants
 
+        register_kernels()
         compiled = pickle.loads(self.data)
         # Kernels are there already: nothing is to be started for them, and nothing to be tried.
         with config.patch(compile_threads=1), _instructions(lambda: [self.instructions]):
             compiled.after_deserialization(CompiledFxGraphConstants())
-        return cast(Any, torch.compiler.disable(compiled.current_callable))  # Dynamo may look on, and would trace it
+        return cast(Any, torch.compiler.disable(with_large_pages(compiled)))  # Dynamo may look on, and would trace it
+
+
+def inductor_directory() -> str:
+    """Where Inductor keeps its kernels. Relies on `cache_dir`."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    return cache_dir()
 
 
 def circumstances_of_inductor() -> str:
@@ -283,10 +310,9 @@ def circumstances_of_inductor() -> str:
     The directory is known by a file in it: it may have been removed since. Relies on where Inductor keeps its cache.
     """
     from torch._inductor import cpu_vec_isa
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     settings = sorted(item for item in os.environ.items() if item[0].startswith(("TORCHINDUCTOR_", "ATEN_", "CXX")))
-    return f"{settings} {cpu_vec_isa.x86_isa_checker()} {_name_of(cache_dir())}"
+    return f"{settings} {cpu_vec_isa.x86_isa_checker()} {_name_of(inductor_directory())}"
 
 
 def _name_of(directory: str) -> str:
