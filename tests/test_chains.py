@@ -262,6 +262,16 @@ def test_tangents_that_are_cut_off_do_not_stand_for_others():
         torch.testing.assert_close(b, a, rtol=1e-9, atol=1e-9)
 
 
+def test_a_rounded_quotient_is_not_linear():
+    def f(x, w):
+        tangent = x @ w
+        return (torch.div(tangent.sin() @ w.t(), 0.1 + x * x, rounding_mode="floor") * x).sum(1)
+
+    x, w = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((8, 4), (4, 6)))
+
+    torch.testing.assert_close(tapeless.compile(f, backend="python", **FORCED)(x, w), f(x, w))
+
+
 def products(net, problem, x, option):
     captured = trace(lambda x: problem(net, x), (x,), {})
     graph, _ = preparation(captured, Options(prepare=option))

@@ -39,6 +39,8 @@ def carriers(node: fx.Node) -> list[Carried]:
     """The sets of arguments, all tensors of the result's type, in each of which this call is linear."""
     name = operator_name(node)
     given = arguments(node) if name in CARRIERS and ir.is_tensor(node) else {}
+    if given.get("rounding_mode") is not None:
+        return []  # a quotient that is rounded
     found: list[Any] = [{name: given.get(name) for name in names} for names in CARRIERS.get(name, ())]
     return [group for group in found if all(_is_like(node, argument) for argument in group.values())]
 
