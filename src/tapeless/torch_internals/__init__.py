@@ -47,6 +47,23 @@ from tapeless.torch_internals.fakes import (
     unknown_size,
     without_modes,
 )
+from tapeless.torch_internals.frames import (
+    Frame,
+    Tracing,
+    as_while_compiling,
+    input_sources,
+    mark_static,
+    on_frames,
+    static_mark,
+    watcher,
+)
+from tapeless.torch_internals.guards import (
+    GUARDS_ON_STATE,
+    Guarded,
+    Scope,
+    Unrepeatable,
+    guarded_state,
+)
 from tapeless.torch_internals.inductor import (
     Artifact,
     compile_decomposed,
