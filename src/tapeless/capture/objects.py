@@ -36,6 +36,7 @@ BESIDE_THE_CODE = frozenset({
 })  # fmt: skip
 
 
+ADDRESS = "_torchdynamo_wrapper_id"  # of a function that is not to be traced: where its wrapper stands in memory
 Otherwise = Callable[[Any], str]  # what is said of objects that text cannot say
 
 
@@ -94,7 +95,8 @@ class Objects:
     def _function(self, function: types.FunctionType, _: Otherwise) -> str:
         if function.__dict__.get("_dynamo_marked_constant"):
             raise Indescribable(f"{function.__qualname__}, whose result is taken for constant")
-        beside = (function.__defaults__, function.__kwdefaults__, function.__dict__)
+        marks = {name: value for name, value in vars(function).items() if name != ADDRESS}
+        beside = (function.__defaults__, function.__kwdefaults__, marks)
         cells = [self._cell(cell) for cell in function.__closure__ or ()]
         return f"{_name(function)} {self.exact(function.__code__)} {self.rough(beside)} {cells}"
 
