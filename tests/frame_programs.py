@@ -7,9 +7,12 @@ MODE is `plain`, `changed` (the change comes before anything is compiled) or `la
 
 import collections
 import contextlib
+import contextvars
 import enum
 import functools
+import os
 import sys
+import threading
 import types
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +25,7 @@ from tapeless.capture import frames
 from tapeless.torch_internals import frames as door
 
 frames._file = lambda name: ""  # the objects themselves must tell; an edited file would be noticed without them
+frames.MOST = 100  # many cases share a class
 CASES = {}
 
 
@@ -552,6 +556,142 @@ def autocast():
 def default_type():
     change, undo = lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)
     return Case(lambda x: x * torch.ones(4) / 3, [x(dtype=torch.float32)], change, undo=undo)
+
+
+VARIABLE = contextvars.ContextVar("VARIABLE", default=2.0)
+LOCAL = threading.local()
+
+
+@case
+def context_variable():
+    tokens = []
+    change, undo = lambda: tokens.append(VARIABLE.set(3.0)), lambda: tokens and VARIABLE.reset(tokens.pop())
+    return Case(lambda x: x.sin() * VARIABLE.get(), [x()], change, undo=undo)
+
+
+@case
+def local_of_a_thread():
+    LOCAL.number = 2.0
+    return Case(lambda x: x.sin() * LOCAL.number, [x()], lambda: setattr(LOCAL, "number", 3.0))
+
+
+@case
+def environment_variable():
+    change, undo = lambda: os.environ.update(SLOPE="3"), lambda: os.environ.pop("SLOPE", None)
+    return Case(lambda x: x.sin() * float(os.environ.get("SLOPE", "2")), [x()], change, undo=undo)
+
+
+@case
+def environment_variable_by_function():
+    change, undo = lambda: os.environ.update(SLOPE="3"), lambda: os.environ.pop("SLOPE", None)
+    return Case(lambda x: x.cos() * float(os.getenv("SLOPE", "2")), [x()], change, undo=undo)
+
+
+@case
+def other_environment_variable():
+    os.environ["SLOPE"] = "2"
+    change, undo = lambda: os.environ.update(SLOPE="3"), lambda: os.environ.pop("SLOPE", None)
+    return Case(lambda x: x.exp() * float(os.getenv("SLOPE")), [x()], change, undo=undo)
+
+
+def looked_up(table, key):
+    try:
+        return table[key]
+    except KeyError:
+        return 2.0
+
+
+@case
+def missing_key():
+    table = {"b": 1.0}
+    return Case(lambda x: x.exp() * looked_up(table, "a"), [x()], lambda: table.update(a=5.0) or table.pop("b"))
+
+
+@case
+def missing_attribute():
+    settings = Settings()
+
+    def function(x):
+        try:
+            return x.sin() * settings.missing
+        except AttributeError:
+            return x.cos()
+
+    return Case(function, [x()], lambda: setattr(settings, "missing", 3.0))
+
+
+@case
+def flag_of_a_backend():
+    set_to = lambda value: lambda: setattr(torch.backends.mkldnn, "enabled", value)  # noqa: E731
+    function = lambda x: x.sin() if torch.backends.mkldnn.enabled else x.cos()  # noqa: E731
+    return Case(function, [x()], set_to(False), undo=set_to(True))
+
+
+@case
+def attention_kernels():
+    allow = torch.backends.cuda.enable_math_sdp
+    function = lambda x: x.sin() if torch.backends.cuda.math_sdp_enabled() else x.cos()  # noqa: E731
+    return Case(function, [x()], lambda: allow(False), undo=lambda: allow(True))
+
+
+@case
+def number_of_threads():
+    function = lambda x: x.sin() * torch.get_num_threads()  # noqa: E731
+    return Case(function, [x()], lambda: torch.set_num_threads(2), undo=lambda: torch.set_num_threads(1))
+
+
+@case
+def deterministic():
+    ask = torch.are_deterministic_algorithms_enabled
+    change, undo = (functools.partial(torch.use_deterministic_algorithms, to) for to in (True, False))
+    return Case(lambda x: x.sin() if ask() else x.cos(), [x()], change, undo=undo)
+
+
+@case
+def precision_of_products():
+    set_to = torch.set_float32_matmul_precision
+    function = lambda x: x.sin() if torch.get_float32_matmul_precision() == "highest" else x.cos()  # noqa: E731
+    return Case(function, [x()], lambda: set_to("medium"), undo=lambda: set_to("highest"))
+
+
+@torch.compiler.assume_constant_result
+def assumed():
+    return SCALE
+
+
+@case
+def assumed_constant():
+    return Case(lambda x: x.exp() * assumed(), [x()], set_global("SCALE", 3.0), undo=set_global("SCALE", 2.0))
+
+
+class Meta(type):
+    def __call__(cls, *args):
+        made = super().__call__(*args)
+        made.number = 2.0
+        return made
+
+
+class Made(metaclass=Meta):
+    pass
+
+
+@case
+def metaclass():
+    def call(cls, *args):
+        made = type.__call__(cls, *args)
+        made.number = 3.0
+        return made
+
+    return Case(lambda x: x.exp() * Made().number, [x()], **patched(Meta, "__call__", call))
+
+
+@case
+def builtin():
+    import builtins
+
+    before = builtins.abs
+    return Case(lambda x: x.sin() * abs(-2.0), [x()], lambda: setattr(builtins, "abs", lambda n: 7.0),
+                undo=lambda: setattr(builtins, "abs", before))  # fmt: skip
 
 
 # -- running them --------------------------------------------------------------------------------------------------

@@ -21,11 +21,13 @@ from torch import fx
 from tapeless import torch_internals
 from tapeless.cache import Place, place
 from tapeless.capture.objects import Objects
+from tapeless.errors import BadOption
 from tapeless.ir.content import PLAIN, TORCH, Indescribable
 from tapeless.options import Options
 from tapeless.torch_internals import Frame, Scope, Tracing, Unrepeatable
 
 MOST = 8  # ways to trace the same code that are kept: other layers, other sizes
+EXPECTED = (Unrepeatable, Indescribable)
 VALUES = (*PLAIN, *TORCH, tuple, frozenset)  # which object it is says nothing about these
 log = logging.getLogger(__name__)
 
@@ -93,10 +95,10 @@ class FrameWatcher:
         try:
             made = tracing(sources)
             found = fingerprint(made, self.frame.scope(made.imports))
-        except (Unrepeatable, Indescribable) as problem:
-            log.debug("not kept for the next process: %s", problem)
+            payload = pickle.dumps(Entry(made, digest, marks, found))
+        except Exception as problem:  # to look at an object may fail as its author pleases
+            log.debug("not kept for the next process: %s", problem, exc_info=not isinstance(problem, EXPECTED))
             return
-        payload = pickle.dumps(Entry(made, digest, marks, found))
         self.kept.write(dict([*{**self._payloads, found: payload}.items()][-MOST:]))
 
 
@@ -106,7 +108,10 @@ def watching(function: Callable[..., Any], rebuild: Rebuild) -> Callable[[Frame]
     def begin(frame: Frame) -> FrameWatcher | None:
         if frame.backend is not function:
             return None
-        options = Options.parse(frame.options)
+        try:
+            options = Options.parse(frame.options)
+        except BadOption:
+            return None  # as the backend will say
         kept = place(options.cache, lambda: _key(frame, options))
         return FrameWatcher(frame, options, rebuild, kept) if kept else None
 
@@ -136,7 +141,7 @@ def fingerprint(tracing: Tracing, scope: Scope) -> str:
     """All that the guards look at in this process, the files that were read, and who is the same object as whom."""
     objects, numbers = Objects(), dict[int, int]()
     parts = [f"{name} {_file(name)}" for name in tracing.files]
-    for guarded in tracing.guards:
+    for guarded in (*tracing.guards, *tracing.left_out):
         if guarded.kind in torch_internals.GUARDS_ON_STATE:
             continue  # in the key
         value = scope.value(guarded.source)

@@ -90,7 +90,8 @@ class Objects:
 
     def _defined(self, cls: type) -> str:
         kept = ((name, value) for name, value in sorted(vars(cls).items()) if name not in BESIDE_THE_CODE)
-        return self._items(f"{_name(cls)} {_name(type(cls))}", kept, self._kind)
+        made_by = "" if type(cls) is type else self.rough(type(cls))
+        return self._items(f"{_name(cls)} {made_by}", kept, self._kind)
 
     def _function(self, function: types.FunctionType, _: Otherwise) -> str:
         if function.__dict__.get("_dynamo_marked_constant"):

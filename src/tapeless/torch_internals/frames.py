@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import fx
-from torch._dynamo import convert_frame, pgo
+from torch._dynamo import convert_frame, guards, pgo
 from torch._dynamo.bytecode_transformation import unique_id
 from torch._dynamo.cache_size import exceeds_recompile_limit
 from torch._dynamo.convert_frame import DynamoOutput
@@ -70,6 +70,7 @@ class Tracing:
 
     bytecode: bytes
     guards: tuple[Guarded, ...]
+    left_out: tuple[Guarded, ...]  # guards that Dynamo does without, because what they look at lasts for a process
     inputs: tuple[Source, ...]  # of the graph
     ordered: tuple[Source, ...]  # dictionaries that are guarded with the order of their keys
     shapes: dict[Source, Any]
@@ -78,27 +79,30 @@ class Tracing:
     sizes: Sizes  # what was seen of sizes that may turn out to vary; under None, of the frame itself
 
     @classmethod
-    def of(cls, made: DynamoOutput, frame: Frame, inputs: tuple[Source, ...], before: Sizes) -> Tracing:
+    def of(cls, made: DynamoOutput, compiling: Compiling, inputs: tuple[Source, ...]) -> Tracing:
         """Relies on what an `OutputGraph` knows when guards are made of it."""
         output: Any = made.tracer_output.output_graph
+        frame = compiling.frame
         _refuse_special(output)
-        imports = {**output.import_sources, **_modules(frame, output)}
-        names = _aliases(frame, output)
-        foreign = output.installed_globals - set(names)
-        sources = tuple(Guarded.of(guard) for guard in sorted(output.guards)), inputs, tuple(output.guard_on_key_order)
-        guards, inputs, ordered, shapes = portable((*sources, dict(output.input_source_to_sizes_strides)), names)
-        if any(root_of(source) in foreign for source in (*(guarded.source for guarded in guards), *inputs, *ordered)):
+        names, foreign = _aliases(frame, output), output.installed_globals - set(_aliases(frame, output))
+        sources = (
+            tuple(Guarded.of(guard) for guard in sorted(output.guards)), tuple(map(Guarded.left_out, compiling.skipped)),
+            inputs, tuple(output.guard_on_key_order), dict(output.input_source_to_sizes_strides),
+        )  # fmt: skip
+        asked, left_out, inputs, ordered, shapes = portable(sources, names)
+        if any(root_of(source) in foreign for source in (*(g.source for g in (*asked, *left_out)), *inputs, *ordered)):
             raise Unrepeatable("a guard on an object that Dynamo named by its address")
         codes = (frame.code, *output.tracing_context.traced_code)
         return cls(
             bytecode=_portable(made.bytecode, foreign, names),
-            guards=guards,
+            guards=asked,
+            left_out=left_out,
             inputs=inputs,
             ordered=ordered,
             shapes=shapes,
-            imports=imports,
+            imports={**output.import_sources, **_modules(frame, output)},
             files=tuple(sorted({code.co_filename for code in codes})),
-            sizes=_sizes_since(before, frame),
+            sizes=_sizes_since(compiling.before, frame),
         )
 
     def restored(self, frame: Frame, scope: Scope, compiled: Callable[..., Any]) -> Any:
@@ -226,15 +230,28 @@ def _see(sizes: Sizes, frame: Frame) -> None:
 
 _compile = convert_frame._compile
 _build_guards = DynamoOutput.build_guards
+_is_left_out = guards.is_from_skip_guard_source
 _parameters = inspect.signature(_compile)
 _begin: list[Callable[[Frame], Watcher | None]] = []
 
 
+class Compiling:
+    """A frame that is being compiled, and who watches."""
+
+    def __init__(self, frame: Frame, watcher: Watcher) -> None:
+        self.frame, self.watcher, self.before = frame, watcher, _sizes()
+        self.skipped: dict[Source, None] = {}
+
+
 class _Watching(threading.local):
-    """The frames that this thread is compiling, innermost last, and who watches each."""
+    """The frames that this thread is compiling, innermost last; None where nobody watches."""
 
     def __init__(self) -> None:
-        self.frames: list[tuple[Frame, Watcher, Sizes] | None] = []
+        self.frames: list[Compiling | None] = []
+
+    @property
+    def current(self) -> Compiling | None:
+        return self.frames[-1] if self.frames else None
 
 
 _watching = _Watching()
@@ -243,29 +260,29 @@ _watching = _Watching()
 def on_frames(begin: Callable[[Frame], Watcher | None]) -> None:
     """From now on, `begin` is shown every frame that Dynamo is about to compile; it may have it watched.
 
-    Relies on `convert_frame._compile`, by which Dynamo compiles a frame, and on `DynamoOutput.build_guards`, the step
-    of it that makes guards. Frames that are not watched are compiled as if this was not there.
+    Relies on `convert_frame._compile`, by which Dynamo compiles a frame, on `DynamoOutput.build_guards`, the step of it
+    that makes guards, and on `is_from_skip_guard_source`, which Dynamo asks before it leaves a guard out. Frames that
+    are not watched are compiled as if this was not there.
     """
     _begin[:] = [begin]
     convert_frame._compile = _compile_watched
     DynamoOutput.build_guards = _build_guards_watched
+    guards.is_from_skip_guard_source = _is_left_out_watched
 
 
 def watcher() -> Watcher | None:
     """Who watches the frame that is being compiled, if it is watched."""
-    found = _watching.frames[-1] if _watching.frames else None
-    return found[1] if found else None
+    return _watching.current.watcher if _watching.current else None
 
 
 @functools.wraps(_compile)
 def _compile_watched(*args: Any, **kwargs: Any) -> Any:
-    given = _parameters.bind(*args, **kwargs).arguments
-    frame = _frame(given)
+    frame = _frame(_parameters.bind(*args, **kwargs).arguments)
     watcher = _begin[0](frame) if frame else None
     found = watcher.replay() if watcher else None
     if found is not None:
         return found
-    _watching.frames.append((frame, watcher, _sizes()) if frame and watcher else None)
+    _watching.frames.append(Compiling(frame, watcher) if frame and watcher else None)
     try:
         return _compile(*args, **kwargs)
     finally:
@@ -273,12 +290,17 @@ def _compile_watched(*args: Any, **kwargs: Any) -> Any:
 
 
 def _build_guards_watched(made: DynamoOutput, code: CodeType, *args: Any, **kwargs: Any) -> Any:
-    found = _build_guards(made, code, *args, **kwargs)
-    current = _watching.frames[-1] if _watching.frames else None
-    if current and current[0].code is code:
-        frame, watcher, before = current
-        watcher.record(lambda inputs: Tracing.of(made, frame, inputs, before))
+    found, compiling = _build_guards(made, code, *args, **kwargs), _watching.current
+    if compiling and compiling.frame.code is code:
+        compiling.watcher.record(functools.partial(Tracing.of, made, compiling))
     return found
+
+
+def _is_left_out_watched(source: Source) -> bool:
+    left_out = _is_left_out(source)
+    if left_out and _watching.current:
+        _watching.current.skipped[source] = None
+    return left_out
 
 
 def _frame(given: dict[str, Any]) -> Frame | None:

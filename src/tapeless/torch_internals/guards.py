@@ -17,6 +17,7 @@ from torch._dynamo.guards import CheckFunctionManager, GuardBuilder, _get_closur
 from torch._dynamo.source import GlobalSource
 from torch._dynamo.output_graph import OutputGraphCommon, OutputGraphGuardsState, get_builtins_dict
 from torch._guards import Guard, GuardsSet, Source
+from torch.nn.modules.module import _has_any_global_hook
 from torch.utils._ordered_set import OrderedSet
 
 
@@ -43,6 +44,11 @@ class Guarded:
         given = create.keywords if partial else {}
         return cls(guard.originating_source, kind, tuple((k, v) for k, v in given.items() if k in ARGUMENTS[kind]))
 
+    @classmethod
+    def left_out(cls, source: Source) -> Guarded:
+        """What Dynamo looks at without a guard, because it does not change in a process."""
+        return cls(source, LEFT_OUT)
+
     def guard(self) -> Guard:
         create = getattr(GuardBuilder, self.kind)
         return Guard(self.source, functools.partial(create, **dict(self.arguments)) if self.arguments else create)
@@ -56,6 +62,24 @@ def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     return type(tensor), layout, tensor.dtype, tensor.device, tensor.requires_grad, tensor.layout, keys, marks
 
 
+def _kind(value: Any) -> tuple[Any, ...]:
+    """Its class, and which keys, elements or attributes there are: that one is missing, Dynamo does not always guard."""
+    if isinstance(value, dict):
+        return type(value), [_key(key) for key in dict.keys(value)]
+    size = len(value) if type(value) in (list, tuple, set, frozenset) else None
+    return type(value), size, sorted(vars(value)) if hasattr(value, "__dict__") else None
+
+
+def _key(key: Any) -> Any:
+    return key if type(key) in (str, bytes, int, float, bool) or isinstance(key, type) else type(key)
+
+
+def _left_out(value: Any) -> Any:
+    """Functions and classes with what stands in them; of other objects, of what kind they are."""
+    return value if isinstance(value, (type, types.FunctionType, types.ModuleType)) else _kind(value)
+
+
+LEFT_OUT = "left out"
 STATIC = "_dynamo_static_input_type"
 
 # Per kind of guard: of the value, what decides whether the guard holds. Kinds that do not stand here are not repeated.
@@ -67,7 +91,7 @@ ASPECTS: dict[str, Callable[..., Any]] = {
         ),
         lambda value: value,
     ),
-    "TYPE_MATCH": lambda value: type(value),
+    "TYPE_MATCH": _kind,
     "TENSOR_MATCH": _tensor,
     "NOT_NONE_MATCH": lambda value: value is None,
     "SEQUENCE_LENGTH": lambda value: (type(value), len(value)),
@@ -81,6 +105,7 @@ ASPECTS: dict[str, Callable[..., Any]] = {
     "SET_CONTAINS": lambda value, key: (key, key in value),
     "SET_NOT_CONTAINS": lambda value, key: (key, key in value),
     "DUPLICATE_INPUT": lambda value, source_b: value is source_b,
+    LEFT_OUT: lambda value: value if type(value) in (str, bytes, int, float, bool) else _left_out(value),
 }  # fmt: skip
 # Guards on the state of the process; `guarded_state` says all of it, or refuses.
 GUARDS_ON_STATE = (
@@ -197,8 +222,8 @@ def guarded_state() -> str:
     """
     device = torch.utils._device.CURRENT_DEVICE
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    if torch._C._len_torch_function_stack() or device is not None or hooks:
-        raise Unrepeatable("a mode, a default device or hooks on saved tensors")
+    if torch._C._len_torch_function_stack() or device is not None or hooks or _has_any_global_hook():
+        raise Unrepeatable("a mode, a default device, or hooks on saved tensors or on all modules")
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         raise Unrepeatable("several processes that work together")
     guarded = torch._C._dynamo.guards.GlobalStateGuard().__getstate__()
