@@ -7,10 +7,12 @@ from there on nothing is different from a frame that was traced here. See decisi
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +46,17 @@ class Entry:
     fingerprint: str
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """While it lasts, Python does not look for garbage: there is none, and to look takes longer than all the rest."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable() if was_enabled else None
+
+
 class FrameWatcher:
     """Asked before Dynamo traces a frame, told afterwards."""
 
@@ -51,6 +64,7 @@ class FrameWatcher:
         self.frame, self.options, self.rebuild, self.kept = frame, options, rebuild, kept
         self.graphs: list[tuple[str, tuple[Any, ...], tuple[str | None, ...]] | None] = []
 
+    @uncollected()
     def replay(self) -> Any:
         """What an earlier process found for such a frame, ready to run; None if there is nothing, or nothing fits."""
         for payload in self._payloads.values():
