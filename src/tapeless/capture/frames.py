@@ -1,8 +1,8 @@
 """What Dynamo made of a frame, kept for the next process: bytecode, guards, and which graph they call.
 
 An entry is found by the code of the frame and the state of the process, and is put to use only if everything that its
-guards look at is described as it was. The guards themselves are then made anew, for the objects of this process, so that
-from there on nothing is different from a frame that was traced here. See decision 23.
+guards look at is described as it was. The guards themselves are then made anew, for the objects of this process: from
+there on nothing is different from a frame that was traced here. See decision 23.
 """
 
 from __future__ import annotations

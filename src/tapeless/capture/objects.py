@@ -1,8 +1,9 @@
 """Python objects by their content: functions by their code, classes by all their methods.
 
-Dynamo guards functions, classes and modules by identity, and takes what stands in a class for granted. Both end with the
-process. What stands here tells two processes whether they hold the same: `exact` texts are equal only if Dynamo would
-trace both objects alike, given that what it guards besides (attributes, elements, contents of closures) is compared too.
+Dynamo guards functions, classes and modules by identity, and takes what stands in a class for granted. Both end with
+the process. What stands here tells two processes whether they hold the same: `exact` texts are equal only if Dynamo
+would trace both objects alike, given that what it guards besides (attributes, elements, contents of closures) is
+compared too.
 """
 
 from __future__ import annotations
@@ -78,7 +79,11 @@ class Objects:
         return self._known[key]
 
     def _mapping(self, value: Any, otherwise: Otherwise) -> str:
-        return self._items(type(value).__name__, value.items(), otherwise) if type(value) in DICTIONARIES else otherwise(value)
+        return (
+            self._items(type(value).__name__, value.items(), otherwise)
+            if type(value) in DICTIONARIES
+            else otherwise(value)
+        )
 
     def _items(self, name: str, items: Iterable[tuple[Any, Any]], otherwise: Otherwise) -> str:
         parts = (f"{self._text(k, otherwise)}: {self._text(v, otherwise)}" for k, v in items)
@@ -86,7 +91,9 @@ class Objects:
 
     def _class(self, cls: type, _: Otherwise) -> str:
         """Every class it inherits from, each with what it defines."""
-        return "\n".join(self._once(vars(base), lambda *_, base=base: self._defined(base), self._kind) for base in cls.__mro__)
+        return "\n".join(
+            self._once(vars(base), lambda *_, base=base: self._defined(base), self._kind) for base in cls.__mro__
+        )
 
     def _defined(self, cls: type) -> str:
         kept = ((name, value) for name, value in sorted(vars(cls).items()) if name not in BESIDE_THE_CODE)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import fx
@@ -32,7 +32,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from tapeless.torch_internals.dynamo import CapturingAutograd
-from tapeless.torch_internals.guards import BUILTINS, STATIC, Guarded, Scope, Unrepeatable, check_function, portable, root_of
+from tapeless.torch_internals.guards import (
+    BUILTINS,
+    STATIC,
+    Guarded,
+    Scope,
+    Unrepeatable,
+    check_function,
+    portable,
+    root_of,
+)
 
 COMPILED = "__compiled_fn_tapeless"  # stands for the compiled graph in bytecode that is kept
 USES_GLOBAL = ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME")
@@ -84,10 +93,11 @@ class Tracing:
         output: Any = made.tracer_output.output_graph
         frame = compiling.frame
         _refuse_special(output)
-        names, foreign = _aliases(frame, output), output.installed_globals - set(_aliases(frame, output))
+        names = _aliases(frame, output)
+        foreign = output.installed_globals - set(names)
         sources = (
-            tuple(Guarded.of(guard) for guard in sorted(output.guards)), tuple(map(Guarded.left_out, compiling.skipped)),
-            inputs, tuple(output.guard_on_key_order), dict(output.input_source_to_sizes_strides),
+            tuple(map(Guarded.of, sorted(output.guards))), tuple(map(Guarded.left_out, compiling.skipped)), inputs,
+            tuple(output.guard_on_key_order), dict(output.input_source_to_sizes_strides),
         )  # fmt: skip
         asked, left_out, inputs, ordered, shapes = portable(sources, names)
         if any(root_of(source) in foreign for source in (*(g.source for g in (*asked, *left_out)), *inputs, *ordered)):
@@ -122,7 +132,9 @@ class Tracing:
         convert_frame.output_codes.add(code)
         _see(self.sizes, frame)
         counters["stats"]["unique_graphs"] += 1
-        return wrap_guarded_code(GuardedCode(code, manager, frame.compile_id, f"Torch-Compiled Region: {frame.compile_id}"))
+        return wrap_guarded_code(
+            GuardedCode(code, manager, frame.compile_id, f"Torch-Compiled Region: {frame.compile_id}")
+        )
 
 
 def _refuse_special(output: Any) -> None:
@@ -266,7 +278,7 @@ def on_frames(begin: Callable[[Frame], Watcher | None]) -> None:
     """
     _begin[:] = [begin]
     convert_frame._compile = _compile_watched
-    DynamoOutput.build_guards = _build_guards_watched
+    DynamoOutput.build_guards = cast(Any, _build_guards_watched)
     guards.is_from_skip_guard_source = _is_left_out_watched
 
 
@@ -307,7 +319,12 @@ def _frame(given: dict[str, Any]) -> Frame | None:
     """The frame, if nothing is asked of Dynamo but to compile it."""
     hooks = given["hooks"]
     asked = (hooks.guard_export_fn, hooks.guard_fail_fn, hooks.guard_filter_fn, given.get("package"))
-    if given["export"] or any(asked) or _logged() or exceeds_recompile_limit(given["cache_size"], given["compile_id"])[0]:
+    if (
+        given["export"]
+        or any(asked)
+        or _logged()
+        or exceeds_recompile_limit(given["cache_size"], given["compile_id"])[0]
+    ):
         return None
     backend, options = _backend(given["compiler_fn"])
     whole, compile_id = given["one_graph"], given["compile_id"]

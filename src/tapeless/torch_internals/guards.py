@@ -13,11 +13,14 @@ from types import CodeType
 from typing import Any
 
 import torch
+from torch._C._dynamo.guards import GlobalStateGuard
 from torch._dynamo.guards import CheckFunctionManager, GuardBuilder, _get_closure_vars
-from torch._dynamo.source import GlobalSource
 from torch._dynamo.output_graph import OutputGraphCommon, OutputGraphGuardsState, get_builtins_dict
+from torch._dynamo.source import GlobalSource
+from torch._functorch._aot_autograd.utils import top_saved_tensors_hooks
 from torch._guards import Guard, GuardsSet, Source
 from torch.nn.modules.module import _has_any_global_hook
+from torch.utils import _device
 from torch.utils._ordered_set import OrderedSet
 
 
@@ -63,7 +66,7 @@ def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _kind(value: Any) -> tuple[Any, ...]:
-    """Its class, and which keys, elements or attributes there are: that one is missing, Dynamo does not always guard."""
+    """Its class, and which keys or attributes it has: that one is missing, Dynamo does not always guard."""
     if isinstance(value, dict):
         return type(value), [_key(key) for key in dict.keys(value)]
     size = len(value) if type(value) in (list, tuple, set, frozenset) else None
@@ -127,7 +130,7 @@ class Scope:
 
     def __init__(self, variables: dict[str, Any], globals_: dict[str, Any], imports: Mapping[str, str]) -> None:
         """Relies on `Source.get_value`, as guards do when they are made. Modules are not imported for it."""
-        self.added = {BUILTINS: get_builtins_dict(globals_)}
+        self.added: dict[str, Any] = {BUILTINS: get_builtins_dict(globals_)}
         for alias, name in imports.items():
             if name not in sys.modules:
                 raise Unrepeatable(f"module {name} is not there")
@@ -148,7 +151,7 @@ class Scope:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes global variables under other names. Refuses what stands in a module of the user's: to read it imports that.
+    """Writes global variables under other names. Refuses what stands in a module of the user's: reading imports that.
 
     Relies on `GlobalSource`, and on sources being plain data.
     """
@@ -204,8 +207,8 @@ def check_function(
         input_source_to_sizes_strides=shapes,
         dual_level=torch.autograd.forward_ad._current_level,
         functorch_layers=[],
-        current_device=torch.utils._device.CURRENT_DEVICE,
-        global_state_guard=torch._C._dynamo.guards.GlobalStateGuard(),
+        current_device=_device.CURRENT_DEVICE,
+        global_state_guard=GlobalStateGuard(),
         _guards=GuardsSet(OrderedSet(guarded.guard() for guarded in guards)),
         _aotautograd_guards=[],
         skip_guards_check=True,  # done below, without timing it
@@ -220,11 +223,11 @@ def guarded_state() -> str:
 
     Relies on `GlobalStateGuard`, which tells what it compares, and on the settings of Dynamo as `get_hash` sees them.
     """
-    device = torch.utils._device.CURRENT_DEVICE
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    device = _device.CURRENT_DEVICE
+    hooks = top_saved_tensors_hooks()
     if torch._C._len_torch_function_stack() or device is not None or hooks or _has_any_global_hook():
         raise Unrepeatable("a mode, a default device, or hooks on saved tensors or on all modules")
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         raise Unrepeatable("several processes that work together")
-    guarded = torch._C._dynamo.guards.GlobalStateGuard().__getstate__()
+    guarded = GlobalStateGuard().__getstate__()
     return f"{guarded} {torch._dynamo.config.get_hash().hex()}"
