@@ -276,7 +276,7 @@ def on_frames(begin: Callable[[Frame], Watcher | None]) -> None:
     that makes guards, and on `is_from_skip_guard_source`, which Dynamo asks before it leaves a guard out. Frames that
     are not watched are compiled as if this was not there.
     """
-    _begin[:] = [begin]
+    _begin.append(begin)
     convert_frame._compile = _compile_watched
     DynamoOutput.build_guards = cast(Any, _build_guards_watched)
     guards.is_from_skip_guard_source = _is_left_out_watched
@@ -290,7 +290,7 @@ def watcher() -> Watcher | None:
 @functools.wraps(_compile)
 def _compile_watched(*args: Any, **kwargs: Any) -> Any:
     frame = _frame(_parameters.bind(*args, **kwargs).arguments)
-    watcher = _begin[0](frame) if frame else None
+    watcher = next((found for begin in _begin if (found := begin(frame))), None) if frame else None
     found = watcher.replay() if watcher else None
     if found is not None:
         return found
