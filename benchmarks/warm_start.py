@@ -4,8 +4,7 @@
 
 Each round takes an empty cache and starts two fresh processes, one after the other. The first step runs from the call
 of the compiled function to its gradients; imports are measured apart, and so is the time inside Tapeless. What remains,
-less a later step, is Dynamo's: it traces the Python of the program, or compares it with what was traced before and makes
-guards.
+less a later step, is Dynamo's: it traces the Python of the program, or compares it with what was traced.
 """
 
 import argparse
