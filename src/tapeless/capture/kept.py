@@ -47,4 +47,8 @@ def _tensor(tensor: torch.Tensor, memory: dict[int, int]) -> str:
     parameter = isinstance(tensor, torch.nn.Parameter)
     flags = (tensor.requires_grad, tensor.is_leaf, tensor._is_view(), tensor.is_inference(), parameter)
     kind = tensor_type(tensor)  # refuses tensors without strides, which may have no memory either
-    return f"{kind} {flags} in {memory.setdefault(tensor.untyped_storage()._cdata, len(memory))}"
+    try:
+        storage = tensor.untyped_storage()._cdata
+    except NotImplementedError as problem:
+        raise Indescribable("a tensor left over from a transform") from problem
+    return f"{kind} {flags} in {memory.setdefault(storage, len(memory))}"
