@@ -4,6 +4,7 @@ A failure here after an upgrade of torch says which door moved; the others may f
 """
 
 import functools
+import os
 import pickle
 import warnings
 from pathlib import Path
@@ -18,6 +19,8 @@ from torch.autograd import forward_ad
 from tapeless import torch_internals
 from tapeless.errors import ProgramFailed
 from tapeless.torch_internals import dynamo as dynamo_door
+from tapeless.torch_internals import frames as frames_door
+from tapeless.torch_internals import guards as guards_door
 
 aten = torch.ops.aten
 
@@ -1253,3 +1256,158 @@ def test_is_static():
     traced = torch_internals.trace_function(Layer(), (torch.ones(2),), {})
 
     assert [False, True, True, True] == sorted(map(torch_internals.is_static, traced.inputs))
+
+
+# -- frames --------------------------------------------------------------------------------------------------------
+
+
+class Onlooker:
+    """Watches frames with one backend, and keeps what it is told."""
+
+    def __init__(self, backend):
+        self.backend, self.frame, self.tracing, self.sources, self.found = backend, None, None, (), None
+
+    def begin(self, frame):
+        if frame.backend is not self.backend:
+            return None
+        self.frame = frame
+        return self
+
+    def replay(self):
+        return self.found
+
+    def record(self, tracing):
+        self.tracing = tracing(self.sources)
+
+
+@pytest.fixture
+def onlooker():
+    """A backend that runs graphs as they are, and who watches the frames that it is given."""
+
+    def backend(module, inputs):
+        assert onlooker is torch_internals.watcher()
+        onlooker.sources = torch_internals.input_sources(module)
+        return module.forward
+
+    onlooker, before = Onlooker(backend), frames_door._begin[:]
+    torch_internals.on_frames(onlooker.begin)
+    yield onlooker
+    frames_door._begin[:] = before
+
+
+def test_on_frames_tells_what_dynamo_made_of_a_frame(onlooker):
+    torch.compile(lambda x, y: x.sin() * y, backend=onlooker.backend)(torch.ones(3), torch.ones(3))
+
+    assert isinstance(onlooker.frame, torch_internals.Frame)
+    assert isinstance(onlooker.tracing, torch_internals.Tracing)
+    assert ["L['x']", "L['y']"] == [source.name for source in onlooker.tracing.inputs]
+    assert "TENSOR_MATCH" in [guarded.kind for guarded in onlooker.tracing.guards]
+    assert all(isinstance(guarded, torch_internals.Guarded) for guarded in onlooker.tracing.guards)
+    assert pickle.loads(pickle.dumps(onlooker.tracing)) == onlooker.tracing
+    assert torch_internals.watcher() is None
+
+
+def test_on_frames_leaves_other_backends_alone(onlooker):
+    torch.compile(lambda x: x.cos(), backend="eager")(torch.ones(3))
+
+    assert onlooker.frame is None
+
+
+def test_a_tracing_is_restored_with_guards_of_its_own(onlooker):
+    bent = True
+
+    def function(x):
+        return x.sin() if bent else x.cos()
+
+    torch.compile(function, backend=onlooker.backend)(torch.ones(3))
+    tracing, calls = onlooker.tracing, []
+
+    def replay():
+        scope = onlooker.frame.scope(tracing.imports)
+        return tracing.restored(onlooker.frame, scope, lambda x: calls.append(x) or (x + 1,))
+
+    torch._dynamo.reset()
+    onlooker.replay = replay
+    call = torch.compile(function, backend=onlooker.backend)
+    assert torch.equal(torch.full((3,), 2.0), call(torch.ones(3)))
+
+    onlooker.replay = lambda: None
+    bent = False
+    torch.testing.assert_close(torch.ones(3).cos(), call(torch.ones(3)))
+    assert 1 == len(calls)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_tracing_with_symbolic_sizes_is_unrepeatable(onlooker, dynamic):
+    refused = []
+
+    def record(tracing):
+        try:
+            tracing(onlooker.sources)
+        except torch_internals.Unrepeatable as problem:
+            refused.append(problem)
+
+    onlooker.record = record
+    torch.compile(lambda x: x.sin() * x.shape[0], backend=onlooker.backend, dynamic=dynamic)(torch.ones(3, 4))
+
+    assert bool(dynamic) == bool(refused)
+
+
+def test_what_dynamo_guards_with_nothing_is_told(onlooker, monkeypatch):
+    monkeypatch.setenv("SLOPE", "2")
+    torch.compile(lambda x: x * float(os.getenv("SLOPE")), backend=onlooker.backend)(torch.ones(3))
+    scope = onlooker.frame.scope(onlooker.tracing.imports)
+
+    assert isinstance(scope, torch_internals.Scope)
+    assert b"2" in [scope.aspect(guarded) for guarded in onlooker.tracing.left_out]
+
+
+def test_every_kind_of_guard_is_known():
+    """A kind that is not listed is not repeated; those that are listed exist."""
+    builder = guards_door.GuardBuilder
+    kinds = {*guards_door.ASPECTS, *torch_internals.GUARDS_ON_STATE} - {guards_door.LEFT_OUT}
+
+    assert [] == [kind for kind in kinds if not hasattr(builder, kind)]
+
+
+def test_guarded_state():
+    before = torch_internals.guarded_state()
+    with torch.no_grad():
+        assert before != torch_internals.guarded_state()
+    with torch._dynamo.config.patch(specialize_float=True):
+        assert before != torch_internals.guarded_state()
+    with torch.device("cpu"), pytest.raises(torch_internals.Unrepeatable):
+        torch_internals.guarded_state()
+    with torch.autograd.graph.save_on_cpu(), pytest.raises(torch_internals.Unrepeatable):
+        torch_internals.guarded_state()
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    with pytest.raises(torch_internals.Unrepeatable):
+        torch_internals.guarded_state()
+    handle.remove()
+
+    assert before == torch_internals.guarded_state()
+
+
+def test_static_mark_and_mark_static():
+    model, seen = torch.nn.Linear(2, 2), []
+
+    def backend(module, inputs):
+        seen.extend(map(torch_internals.static_mark, inputs))
+        return module.forward
+
+    torch.compile(model, backend=backend)(torch.ones(1, 2))
+    assert ["unguarded", "unguarded"] == [mark for mark in seen if mark]
+
+    tensor = torch.ones(1)
+    torch_internals.mark_static(tensor, None)
+    assert torch_internals.static_mark(tensor) is None
+    torch_internals.mark_static(tensor, "unguarded")
+    assert torch_internals.is_static(tensor)
+
+
+def test_as_while_compiling():
+    with torch_internals.as_while_compiling():
+        mode = torch_internals.tracing_fake_mode([])
+
+        assert mode is torch_internals.tracing_fake_mode([])
+        assert mode.shape_env is not None

@@ -15,7 +15,8 @@ from tapeless import prepare, torch_internals
 from tapeless.backends.select import compile_graph
 from tapeless.background.compiler import COMPILER
 from tapeless.cache import Place
-from tapeless.capture.kept import place_of
+from tapeless.capture.frames import tell
+from tapeless.capture.kept import digest_of, place_of
 from tapeless.capture.program import Captured, capture
 from tapeless.errors import MissingRule, Unsupported
 from tapeless.gradient import Gradient
@@ -35,38 +36,62 @@ from tapeless.runtime.stages import runnable_program
 def build(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """A Dynamo graph → a function with eager's results, aliases, mutations and gradients."""
     try:
-        captured = captured_and_prepared(module, inputs, options)
-        run = differentiated(captured, options) if captured.needs_gradient else undifferentiated(captured, options)
+        return runnable(captured_and_prepared(module, inputs, options), options)
     except (MissingRule, Unsupported) as problem:
         if options.fallback == "raise":
             raise
         warnings.warn(f"running this graph in eager: {problem}", stacklevel=2)
         return module
+
+
+def runnable(captured: Captured, options: Options) -> Callable[..., Any]:
+    """A captured and prepared graph → the function that Dynamo calls."""
+    run = differentiated(captured, options) if captured.needs_gradient else undifferentiated(captured, options)
     wrapped = captured.convention.wrap(run)
     return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
 
+@torch_internals.every_number_drawn()
+def rebuilt(digest: str, inputs: Sequence[Any], options: Options) -> Callable[..., Any] | None:
+    """What `build` makes of the Dynamo graph with this digest, if a process before this one has kept it."""
+    kept = _place(digest, inputs, options)
+    with torch_internals.as_while_compiling():
+        captured = _kept(kept, inputs) if kept else None
+        return runnable(captured, options) if captured else None
+
+
 def captured_and_prepared(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Captured:
     """A Dynamo graph → the graph to be differentiated, found by this process or by one before it."""
-    kept = _place(module, inputs, options)
-    found = kept.read(torch_internals.tracing_fake_mode(inputs)) if kept else None
-    if found is not None:
-        graph, convention, versionless = found
-        return Captured(graph, convention, inputs, versionless)
-    if options.in_background and not torch.are_deterministic_algorithms_enabled():
-        COMPILER.expect()  # a program that was met before was perhaps compiled then
-    assumed = torch_internals.assumptions()
-    captured = prepared(capture(module, inputs), options)
-    if kept and torch_internals.assumptions() == assumed:  # else Dynamo is to be told by capture, each time
-        kept.write((captured.graph, captured.convention.without_compilers(), captured.versionless))
+    digest = digest_of(module)
+    kept = _place(digest, inputs, options)
+    captured = _kept(kept, inputs) if kept else None
+    if captured is None:
+        if options.in_background and not torch.are_deterministic_algorithms_enabled():
+            COMPILER.expect()  # not for a program that was met before, and perhaps compiled then
+        assumed = torch_internals.assumptions()
+        captured = prepared(capture(module, inputs), options)
+        if torch_internals.assumptions() != assumed:  # Dynamo is to be told by capture, each time
+            kept = None
+        if kept:
+            kept.write((captured.graph, captured.convention.without_compilers(), captured.versionless))
+    tell(module, inputs, digest if kept else None)
     return captured
 
 
-def _place(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> Place | None:
+def _kept(kept: Place, inputs: Sequence[Any]) -> Captured | None:
+    """What a process before this one captured and prepared."""
+    found = kept.read(torch_internals.tracing_fake_mode(inputs))
+    if found is None:
+        return None
+    graph, convention, versionless = found
+    return Captured(graph, convention, inputs, versionless)
+
+
+def _place(digest: str | None, inputs: Sequence[Any], options: Options) -> Place | None:
     """Where the captured and prepared graph is kept; nowhere if passes of the user's, or checks, are to run."""
     settings = None if options.check else prepare.REGISTRY.settings(options.passes)
     weights = [isinstance(x, torch.Tensor) and torch_internals.is_static(x) for x in inputs] if options.keep else []
-    return None if settings is None else place_of(module, inputs, f"{settings} {weights}", options.cache)
+    return None if settings is None else place_of(digest, inputs, f"{settings} {weights}", options.cache)
 
 
 def prepared(captured: Captured, options: Options) -> Captured:
@@ -121,14 +146,14 @@ def undifferentiated(captured: Captured, options: Options) -> Callable[[list[Any
 def _keeping(graph: fx.Graph, fixed: Sequence[bool], options: Options) -> Callable[[list[Any]], list[Any]]:
     """The graph as a function that keeps what is made of weights alone."""
 
-    def runnable(graph: fx.Graph) -> Callable[[list[Any]], list[Any]]:
+    def compiled(graph: fx.Graph) -> Callable[[list[Any]], list[Any]]:
         return compile_graph(graph, "forward", options.lone_backend, options.cache)
 
     parts = prepare.split(graph, fixed)
     if parts is None:
-        return runnable(graph)
-    made, rest = compile_graph(parts.made, "weights"), runnable(parts.rest)
-    return Kept(parts.weights, made, rest, lambda: runnable(written_out(graph)))
+        return compiled(graph)
+    made, rest = compile_graph(parts.made, "weights"), compiled(parts.rest)
+    return Kept(parts.weights, made, rest, lambda: compiled(written_out(graph)))
 
 
 def signature(captured: Captured) -> Signature:

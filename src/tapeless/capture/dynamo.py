@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import fx
 
+from tapeless import torch_internals
+from tapeless.capture.frames import watching
 from tapeless.options import Options
 
 
@@ -17,3 +19,12 @@ def backend(
     from tapeless.pipeline import build  # the only stage that sees all others
 
     return build(module, inputs, Options.parse(options))
+
+
+def _rebuilt(digest: str, inputs: Sequence[Any], options: Options) -> Callable[..., Any] | None:
+    from tapeless.pipeline import rebuilt
+
+    return rebuilt(digest, inputs, options)
+
+
+torch_internals.on_frames(watching(backend, _rebuilt))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,14 +16,21 @@ from tapeless.ir.content import Indescribable, content, describe, is_torchs_own,
 KINDS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, torch_internals.FakeTensor)
 
 
-def place_of(module: fx.GraphModule, inputs: Sequence[Any], settings: str, option: bool | str) -> Place | None:
-    """Where this program is kept, `settings` being those of the passes after capture."""
+def digest_of(module: fx.GraphModule) -> str | None:
+    """All that a Dynamo graph says, in short; None if text cannot say it."""
+    try:
+        return hashlib.sha256(content(module.graph).encode()).hexdigest() if is_torchs_own(module.graph) else None
+    except Indescribable:
+        return None
+
+
+def place_of(digest: str | None, inputs: Sequence[Any], settings: str, option: bool | str) -> Place | None:
+    """Where the program of such a graph is kept, `settings` being those of the passes after capture."""
 
     def described() -> str | None:
-        if torch_internals.in_functorch() or torch_internals.in_forward_mode() or not is_torchs_own(module.graph):
+        if digest is None or torch_internals.in_functorch() or torch_internals.in_forward_mode():
             return None
-        parts = [settings, torch_internals.circumstances(), *_inputs(inputs), content(module.graph)]
-        return "\n".join(parts)
+        return "\n".join([settings, torch_internals.circumstances(), *_inputs(inputs), digest])
 
     return place(option, described)
 
@@ -39,4 +47,8 @@ def _tensor(tensor: torch.Tensor, memory: dict[int, int]) -> str:
     parameter = isinstance(tensor, torch.nn.Parameter)
     flags = (tensor.requires_grad, tensor.is_leaf, tensor._is_view(), tensor.is_inference(), parameter)
     kind = tensor_type(tensor)  # refuses tensors without strides, which may have no memory either
-    return f"{kind} {flags} in {memory.setdefault(tensor.untyped_storage()._cdata, len(memory))}"
+    try:
+        storage = tensor.untyped_storage()._cdata
+    except NotImplementedError as problem:
+        raise Indescribable("a tensor left over from a transform") from problem
+    return f"{kind} {flags} in {memory.setdefault(storage, len(memory))}"
