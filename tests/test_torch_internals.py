@@ -919,6 +919,24 @@ def test_a_refusal_of_the_cxx_compiler_is_known(monkeypatch, tmp_path):
     assert not torch_internals.is_refusal(ValueError())
 
 
+def test_what_else_decides_what_inductor_makes_of_a_graph(monkeypatch, tmp_path):
+    """`circumstances_of_inductor`: the same until a setting changes or the directory of kernels is another one."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    first = torch_internals.circumstances_of_inductor()
+
+    assert first == torch_internals.circumstances_of_inductor()
+
+    (kept,) = tmp_path.iterdir()
+    kept.unlink()
+    removed = torch_internals.circumstances_of_inductor()
+
+    assert first != removed
+
+    monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
+
+    assert removed != torch_internals.circumstances_of_inductor()
+
+
 def test_kernels_are_waited_for_at_the_end(monkeypatch, tmp_path):
     """`kernels_later`: they are there when it is over, and later compilations wait as ever."""
     from torch._inductor import config
