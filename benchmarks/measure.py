@@ -76,26 +76,32 @@ def settling(name: str, label: str, seconds: float) -> dict[str, Any]:
     """
     workload, start = build(name), Clock()
     training = runner(workload, Variant.parse(label))
-    ends = [0.0]
+    ends, work = [0.0], []
     while ends[-1] < seconds or len(ends) < 4 * WARM_UP:
+        before = time.thread_time()
         training.step()
+        work.append(time.thread_time() - before)
         ends.append(start.elapsed().wall)
-    found = settled([after - before for before, after in itertools.pairwise(ends)])
+    found = settled([after - before for before, after in itertools.pairwise(ends)], work)
     return {**found, "settled_memory_mb": _memory(training)}
 
 
-def settled(durations: list[float]) -> dict[str, float]:
-    """When the last step that was slower than the final ones was over, and the longest step behind the first."""
-    final = statistics.median(durations[-2 * WARM_UP :])
-    half = max(2, round(0.5 / final))  # what disturbs the machine for a moment is no change of speed
-    smooth = [statistics.median(durations[max(0, k - half) : k + half + 1]) for k in range(len(durations))]
-    smooth[0] = durations[0]
+def settled(durations: list[float], work: list[float]) -> dict[str, float]:
+    """When the last step that was slower than the final ones was over, and the longest step behind the first.
+
+    Which steps are slow is judged by the work they did, processor time: a machine that does other things as well is no
+    change of speed, and neither is what disturbs it for a moment.
+    """
+    final = statistics.median(work[-max(2 * WARM_UP, len(work) // 10) :])
+    half = max(2, round(0.5 / final))
+    smooth = [statistics.median(work[max(0, k - half) : k + half + 1]) for k in range(len(work))]
+    smooth[0] = work[0]
     slow = max((k for k, duration in enumerate(smooth) if duration > NEAR_FINAL * final), default=0)
     return {
         "settled_s": sum(durations[: slow + 1]),
         "final_step_s": final,
-        "early_step_s": statistics.median(durations[1 : slow + 1] or durations[1:]),
-        "longest_stall_s": max(durations[1:]) - final,
+        "early_step_s": statistics.median(work[1 : slow + 1] or work[1:]),
+        "longest_stall_s": max(durations[1:]) - statistics.median(durations[-2 * WARM_UP :]),
     }
 
 

@@ -22,7 +22,8 @@ def ratios(**to):
 
 
 def test_a_loop_has_settled_after_its_last_slow_step():
-    found = settled([5.0, *[0.2] * 10, 0.9, *[0.1] * 20])
+    steps = [5.0, *[0.2] * 10, 0.9, *[0.1] * 20]
+    found = settled(steps, steps)
 
     assert pytest.approx(5.0 + 10 * 0.2 + 0.9) == found["settled_s"]
     assert 0.1 == found["final_step_s"]
@@ -31,7 +32,16 @@ def test_a_loop_has_settled_after_its_last_slow_step():
 
 
 def test_one_disturbed_step_does_not_unsettle_a_loop():
-    assert 5.0 == settled([5.0, *[0.1] * 20, 0.4, *[0.1] * 20])["settled_s"]
+    steps = [5.0, *[0.1] * 20, 0.4, *[0.1] * 20]
+
+    assert 5.0 == settled(steps, steps)["settled_s"]
+
+
+def test_a_busy_machine_does_not_unsettle_a_loop():
+    found = settled([5.0, *[0.3] * 20, *[0.1] * 20], [2.0, *[0.1] * 40])
+
+    assert 5.0 == found["settled_s"]
+    assert pytest.approx(0.2) == found["longest_stall_s"]
 
 
 def test_the_floor_of_a_perceptron_is_its_products():
