@@ -101,6 +101,7 @@ def settled(durations: list[float], work: list[float]) -> dict[str, float]:
         "settled_s": sum(durations[: slow + 1]),
         "final_step_s": final,
         "early_step_s": statistics.median(work[1 : slow + 1] or work[1:]),
+        "early_wall_s": statistics.median(durations[1 : slow + 1] or durations[1:]),
         "longest_stall_s": max(durations[1:]) - statistics.median(durations[-2 * WARM_UP :]),
     }
 

@@ -257,14 +257,37 @@ def test_the_faster_one_stays(monkeypatch):
     ],
 )
 def test_a_race_is_over_when_it_is_clear(plain, compiled, over, wins):
-    watches = []
-    for times in (plain, compiled):
-        watch = race.Stopwatch(list)
-        watch.times = times
-        watches.append([watch])
-    found = Race(*watches)
+    found = Race(*(watches(times) for times in (plain, compiled)))
 
     assert (over, wins) == (found.is_over, found.compiled_wins)
+
+
+@pytest.mark.parametrize(
+    ("before", "compiled", "over", "wins"),
+    [
+        ([9, 9, 5, 6, 5], [9, 9, 3, 4], True, True),  # by far
+        ([9, 9, 5, 6, 5], [9, 9, 3], False, True),  # not known yet: it is its turn again
+        ([9, 9, 5, 6, 5], [9, 9, 7, 8], True, False),  # slower than the other one ever was
+        ([9, 9, 5, 6, 5], [9, 9, 4.8, 4.8], False, False),  # which was slowed down then: they take turns
+        ([9, 9, 5], [9, 9, 3, 3], False, False),  # seldom called before
+    ],
+)
+def test_what_was_faster_before_counts(before, compiled, over, wins):
+    found = Race(watches([]), watches(compiled), watches(before))
+
+    assert over == found.is_over
+    if over:
+        assert wins == found.compiled_wins
+    elif wins:
+        assert [True, True, True] == [found.is_turn_of_compiled() for _ in range(3)]
+    else:
+        assert [True, False, True] == [found.is_turn_of_compiled() for _ in range(3)]
+
+
+def watches(times):
+    watch = race.Stopwatch(list)
+    watch.times.extend(times)
+    return [watch]
 
 
 def test_a_program_without_gradients(compiled_wins):

@@ -827,10 +827,10 @@ def test_as_kernels():
 
 
 def test_every_function_has_a_test():
-    """A new function of the door is named in a test of this file."""
+    """A new function of the door is named in a test of this file, or of test_kernels.py."""
     door = torch_internals.__name__
     own = [n for n, v in vars(torch_internals).items() if getattr(v, "__module__", "").startswith(door)]
-    source = Path(__file__).read_text()
+    source = "".join(Path(__file__).with_name(name).read_text() for name in (Path(__file__).name, "test_kernels.py"))
     public = [name for name in own if not name.startswith("_") and name not in ("Convention", "TracedFunction")]
 
     assert [] == [name for name in public if name not in source]
@@ -935,28 +935,6 @@ def test_what_else_decides_what_inductor_makes_of_a_graph(monkeypatch, tmp_path)
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
 
     assert removed != torch_internals.circumstances_of_inductor()
-
-
-def test_kernels_are_waited_for_at_the_end(monkeypatch, tmp_path):
-    """`kernels_later`: they are there when it is over, and later compilations wait as ever."""
-    from torch._inductor import config
-    from torch._inductor.async_compile import AsyncCompile
-
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    waited, wait = [], AsyncCompile.wait
-    monkeypatch.setattr(AsyncCompile, "wait", lambda self, scope: (waited.append(scope), wait(self, scope)))
-    mode, _ = torch_internals.symbolic_sizes({})
-    x = torch.randn(5)
-    functions = [lambda x: [x.sin().exp()], lambda x: [x.cos().exp()]]
-    graphs = [torch_internals.decompose_for_inductor(f, [mode.from_tensor(x)]) for f in functions]
-    with config.patch(compile_threads=2), torch_internals.kernels_later():
-        compiled = [torch_internals.compile_decomposed(graph, False, 1) for graph in graphs]
-
-        assert not waited
-
-    assert 2 == len(waited)
-    for function, run in zip(functions, compiled, strict=True):
-        torch.testing.assert_close(function(x), list(run([x])))
 
 
 def test_what_inductor_compiled_travels_between_processes():
@@ -1078,13 +1056,14 @@ def test_large_buffers_are_in_large_pages(rows, monkeypatch):
         lambda a, b: [torch.sin(a[:, None]) * b], [mode.from_tensor(t) for t in real]
     )
     compiled = torch_internals.compile_decomposed(module, False, 1)
-    with_large_pages = torch_internals.memory.with_large_pages(compiled)
+    with_large_pages = torch_internals.memory.with_large_pages(compiled.current_callable)
     (plain,) = compiled(list(real))
 
     assert not advised
     (found,) = with_large_pages(list(real))
     assert torch.equal(plain, found)
     assert (found.nbytes >= torch_internals.memory.LARGE) == bool(advised)
+    assert bool(advised) == torch_internals.memory.allocates_much(compiled.source_code)
     for start, length, _ in advised:
         assert found.data_ptr() <= start < start + length == found.data_ptr() + found.nbytes
 

@@ -88,6 +88,7 @@ class Auto:
         self._calls = 0
         self._age = Age()
         self._answer: Boxed | Failure | None = None
+        self._before: Stopwatch | None = None  # how fast generated Python is, while the other one is compiled
         self.watches_strides = False
         self._strides: list[tuple[int, ...]] = []  # of what it is being compiled for
         LIVE.add(self)
@@ -104,12 +105,12 @@ class Auto:
             self._settle(self._plain)
         elif self._answer is not None:
             self._run, self.state = self._racing(self._answer), "racing"
-        return self._plain(args)
+        return (self._before or self._plain)(args)
 
     def _racing(self, compiled: Boxed) -> Boxed:
         """Both in turns, until it is known which is faster."""
         ours, theirs = Stopwatch(self._plain), Stopwatch(compiled)
-        race = Race([ours], [theirs])
+        race = Race([ours], [theirs], [self._before] if self._before else [])
 
         def run(args: list[Any]) -> list[Any]:
             if race.is_over:
@@ -136,6 +137,7 @@ class Auto:
             self._settle(self._plain)
             return
         self.state = "compiling"
+        self._before = Stopwatch(self._plain)
         self._strides = [arg.stride() for arg in args]
         order = Order(
             forward=text.functional_program(self.graph, "forward"),

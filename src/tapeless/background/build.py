@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +20,8 @@ from tapeless.torch_internals import Artifact
 
 Boxed = Callable[[list[Any]], list[Any]]
 
+
+_COMPILERS = max(1, (os.cpu_count() or 1) - 1)  # the program has a processor to itself
 
 # A product alone: nothing for the C++ compiler to do.
 REHEARSAL = Order(
@@ -35,6 +40,8 @@ class Builder:
 
     def __init__(self) -> None:
         self._trust = torch_internals.Trust()
+        torch_internals.write_whole_files()
+        threading.Thread(target=_compile_header, daemon=True).start()
         self.rehearsed = build(REHEARSAL)
 
     def build(self, order: Order) -> Answer:
@@ -46,6 +53,11 @@ class Builder:
                 raise
             self._trust.withdraw()
             return build(order)
+
+
+def _compile_header() -> None:
+    with contextlib.suppress(Exception):  # what is wrong is told with the first order
+        torch_internals.compile_header()
 
 
 def build(order: Order) -> Answer:
@@ -94,7 +106,7 @@ def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
     joint = torch_internals.decompose_for_inductor(_joint(order), [*inputs, *_cotangents(order, inputs)])
     forward, backward = torch_internals.min_cut(joint, len(inputs), order.real_outputs, order.parameters)
     wiring = _Wiring(order, forward, backward)
-    with torch_internals.kernels_later():
+    with torch_internals.kernels_later(_COMPILERS):
         # What is saved has the strides that are best for it, and the backward is compiled for these; if sizes vary,
         # those that it had when it was traced.
         compiled_forward = _compiled(forward, False, wiring.outputs if order.sizes else order.real_outputs)

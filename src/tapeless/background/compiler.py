@@ -98,16 +98,12 @@ class Compiler:
 
     def _serve(self) -> None:
         """Go from request to request."""
-        loading = threading.Thread()
         while True:
             request = self._requests.get()
             if request is None:
-                loading = _loading(self._ask(None))
+                self._ask(None)
             elif request.customer() is not None:
-                answer = self._answer(request)
-                if loading.is_alive():
-                    loading.join()
-                request.hand_over(answer)
+                request.hand_over(self._answer(request))
 
     def _answer(self, request: Request) -> Answer | Failure:
         """What was compiled: before, or now, which may take long."""
@@ -137,19 +133,6 @@ class Compiler:
         if stopped:
             self.stop()
         return process
-
-
-def _loading(answer: Answer | Failure) -> threading.Thread:
-    """Load what was compiled as a rehearsal: the first time takes longest."""
-
-    def load() -> None:
-        with contextlib.suppress(Exception), _giving_way():  # what is wrong is told with the first order
-            assert isinstance(answer, Answer)
-            answer.forward.load()
-
-    thread = threading.Thread(target=load, daemon=True)
-    thread.start()
-    return thread
 
 
 @contextlib.contextmanager

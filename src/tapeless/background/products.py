@@ -13,7 +13,7 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ Tensor = torch.Tensor
 FEWEST = 2_000_000  # multiplications of a product; of fewer, the call of oneDNN alone takes too long
 MOST = 300_000_000  # that are timed: a larger product is taken for a part of it
 GAIN = 0.97  # the part of torch's time that oneDNN may take, for rounding changes with it
-ROUNDS = 9
+ROUNDS = 9  # at most
+CLEAR = 3  # rounds that are enough if they agree
 SECONDS = 0.003  # that a product takes at least, repeated, while it is timed
 
 _lock = threading.Lock()
@@ -78,7 +79,8 @@ def _part(sizes: list[int]) -> list[int]:
 def _ratio(sizes: list[int], a_is_transposed: bool, b_is_transposed: bool) -> float:
     """The time that oneDNN's product takes for each second of torch's.
 
-    They take turns, and a ratio is taken in each round: what slows the machine down for a while slows both down.
+    They take turns, and a ratio is taken in each round: what slows the machine down for a while slows both down. The
+    first rounds are enough if all of them say the same.
     """
     *batch, m, k, n = sizes
     a = torch.ones(*batch, k, m).mT if a_is_transposed else torch.ones(*batch, m, k)
@@ -87,8 +89,15 @@ def _ratio(sizes: list[int], a_is_transposed: bool, b_is_transposed: bool) -> fl
     ways: list[Callable[[], Any]] = [lambda: theirs(a, b, out=out), lambda: torch_internals.product(a, b, out=out)]
     with torch.no_grad():
         times = max(1, round(SECONDS / max(*(_timed(way, 2) for way in ways), 1e-6)))
-        rounds = [[_timed(way, times) for way in ways] for _ in range(ROUNDS)]
-    return statistics.median(with_onednn / plain for plain, with_onednn in rounds)
+        ratios: list[float] = []
+        while len(ratios) < ROUNDS and not _is_clear(ratios):
+            plain, with_onednn = (_timed(way, times) for way in ways)
+            ratios.append(with_onednn / plain)
+    return statistics.median(ratios)
+
+
+def _is_clear(ratios: Sequence[float]) -> bool:
+    return len(ratios) >= CLEAR and (max(ratios) < GAIN or min(ratios) >= GAIN)
 
 
 def _timed(way: Callable[[], Any], times: int) -> float:

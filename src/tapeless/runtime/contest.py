@@ -15,7 +15,7 @@ import torch
 from tapeless.backends.auto import RECURRENCES, Age, can_be_ordered, types_of
 from tapeless.background.compiler import COMPILER
 from tapeless.background.order import Answer, Failure, TensorType
-from tapeless.background.race import Race, Stopwatch, warn_once
+from tapeless.background.race import Boxed, Race, Stopwatch, warn_once
 from tapeless.ir.custom import inlined
 from tapeless.runtime.fused import Fused, order_of
 from tapeless.runtime.signature import Mask
@@ -37,6 +37,7 @@ class Contest:
         self._fused: Fused | None = None
         self._failure: Failure | None = None
         self._race: Race | None = None
+        self._timed: list[Stopwatch] = []
         self._lock = threading.Lock()
 
     def choose(self, args: Sequence[Any]) -> Variant | Fused:
@@ -75,8 +76,7 @@ class Contest:
     def _settle(self, winner: Variant | Fused) -> Variant | Fused:
         """The race is over, or need not be run."""
         with self._lock:
-            if self._race is not None:
-                self._unwrap()
+            self._unwrap()
             self._race, self._failure = None, None
             self._won = isinstance(winner, Fused)
             if not isinstance(winner, Fused):
@@ -91,6 +91,8 @@ class Contest:
             return
         assert self._types is not None
         self._ordered = True
+        with self._lock:
+            self._wrap(self.plain, backward)
         COMPILER.submit(order_of(self.plain, backward, self.mask, self._types), self, self.plain.cache)
 
     def _can_be_ordered(self, backward: Backward) -> bool:
@@ -112,17 +114,32 @@ class Contest:
             if self._race is not None:
                 return self._race
             assert self._backward is not None
-            ours = [Stopwatch(self.plain.forward), Stopwatch(self._backward.run)]
-            theirs = [Stopwatch(fused.forward), Stopwatch(fused.backward.run)]
-            self.plain.forward, self._backward.run = ours
-            fused.forward, fused.backward.run = theirs
-            self._race = Race(ours, theirs)
+            before = self._timed
+            self._unwrap()
+            ours = self._wrap(self.plain, self._backward)
+            theirs = self._wrap(fused, fused.backward)
+            self._race = Race(ours, theirs, before)
             return self._race
 
+    def _wrap(self, runs: Variant | Fused, backward: Backward) -> list[Stopwatch]:
+        """From now on both are timed."""
+        runs.forward, backward.run = watches = [Stopwatch(runs.forward), Stopwatch(backward.run)]
+        self._timed += watches
+        return watches
+
     def _unwrap(self) -> None:
-        """Nothing is timed any more."""
-        assert self._backward is not None and self._fused is not None
-        for runs in (self.plain, self._fused):
-            runs.forward = getattr(runs.forward, "function", runs.forward)
-        for backward in (self._backward, self._fused.backward):
-            backward.run = getattr(backward.run, "function", backward.run)
+        """Nothing is timed any more, by this contest."""
+        for runs in filter(None, (self.plain, self._fused)):
+            runs.forward = self._untimed(runs.forward)
+        for backward in filter(None, (self._backward, self._fused and self._fused.backward)):
+            backward.run = self._untimed(backward.run)
+        self._timed = []
+
+    def _untimed(self, function: Boxed) -> Boxed:
+        if not isinstance(function, Stopwatch):
+            return function
+        inner = self._untimed(function.function)
+        if function in self._timed:
+            return inner
+        function.function = inner
+        return function

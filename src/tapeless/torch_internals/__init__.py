@@ -69,19 +69,21 @@ from tapeless.torch_internals.inductor import (
     Trust,
     circumstances_of_inductor,
     compile_decomposed,
+    compile_header,
     compile_with_inductor,
     decompose_for_inductor,
     guards_on,
     holds,
     inductor_directory,
     is_refusal,
-    kernels_later,
     min_cut,
     restrided,
     strides_given,
     symbolic_sizes,
     take_strides,
+    write_whole_files,
 )
+from tapeless.torch_internals.kernels import kernels_later
 from tapeless.torch_internals.layers import (
     Layer,
     SingleLevelFunction,
@@ -153,6 +155,7 @@ __all__ = [
     "circumstances_of_inductor",
     "compile_capturing_autograd",
     "compile_decomposed",
+    "compile_header",
     "compile_whole",
     "compile_with_inductor",
     "cond",
@@ -223,4 +226,5 @@ __all__ = [
     "without_autocast",
     "without_dead_wrappers",
     "without_modes",
+    "write_whole_files",
 ]

@@ -8,6 +8,8 @@ import itertools
 import os
 import pickle
 import platform
+import shlex
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,9 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tapeless.torch_internals.fakes import fake_mode_of, without_modes
-from tapeless.torch_internals.memory import with_large_pages
+from tapeless.torch_internals.generated import Code
+from tapeless.torch_internals.kernels import empty_library, together
+from tapeless.torch_internals.memory import allocates_much, with_large_pages
 from tapeless.torch_internals.products import register_kernels
 
 aten = torch.ops.aten
@@ -41,7 +45,9 @@ def compile_with_inductor(
     decomposed = decompose_for_inductor(fx.Interpreter(module).run, fakes)
     last_pass(decomposed)
     outputs: Any = decomposed.graph.output_node().args[0]
-    return with_large_pages(compile_decomposed(decomposed, backward, visible=len(outputs)))
+    compiled = compile_decomposed(decomposed, backward, visible=len(outputs))
+    call = getattr(compiled, "current_callable", compiled)  # a graph without calls is not compiled
+    return with_large_pages(call) if allocates_much(getattr(compiled, "source_code", "")) else call
 
 
 def decompose_for_inductor(function: Callable[..., Any], fakes: Sequence[Any]) -> fx.GraphModule:
@@ -102,26 +108,15 @@ def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int, don
     if donated:
         context.fw_metadata = cast(Any, _Donations(list(donated)))
         _name_donated(module, [placeholders[k] for k in donated])
-    with without_modes(), torch.no_grad(), tracing(context), config.patch(fallback_random=True), _best_instructions():
+    with (
+        without_modes(),
+        torch.no_grad(),
+        tracing(context),
+        config.patch(fallback_random=True),
+        _best_instructions(),
+        together(),
+    ):
         return compile_fx_inner(module, inputs, is_backward=backward)
-
-
-@contextlib.contextmanager
-def kernels_later() -> Iterator[None]:
-    """Inside, Inductor goes on while the C++ compiler is at work; at the end everything is waited for.
-
-    What was compiled inside cannot be called before. Relies on `AsyncCompile.wait`, with which generated modules end.
-    """
-    from torch._inductor.async_compile import AsyncCompile
-
-    wait, begun = AsyncCompile.wait, []
-    AsyncCompile.wait = lambda self, scope: begun.append((self, scope))
-    try:
-        yield
-    finally:
-        AsyncCompile.wait = wait
-    for kernels, scope in begun:
-        wait(kernels, scope)
 
 
 @dataclass(frozen=True)
@@ -236,6 +231,31 @@ def _kinds_below(kind: type) -> list[type]:
     return [found for below in kind.__subclasses__() for found in (below, *_kinds_below(below))]
 
 
+def compile_header() -> None:
+    """Have torch's headers precompiled, if they are not: the first kernels on a machine would wait for it."""
+    with _best_instructions():
+        empty_library()
+
+
+def write_whole_files() -> None:
+    """From now on what the C++ compiler writes has its name once it is complete: this process may be ended any time.
+
+    Relies on `run_compile_cmd`, of a command line and a directory, with which everything is compiled.
+    """
+    from torch._inductor import cpp_builder
+
+    plain = cpp_builder.run_compile_cmd
+
+    def run(cmd_line: str, cwd: str) -> None:
+        words = shlex.split(cmd_line)
+        place = words.index("-o") + 1
+        target, words[place] = words[place], f"{words[place]}.{os.getpid()}-{threading.get_ident()}"
+        plain(shlex.join(words), cwd)
+        os.replace(words[place], target)
+
+    cpp_builder.run_compile_cmd = run
+
+
 def is_refusal(problem: BaseException | None) -> bool:
     """Did the C++ compiler refuse a program? Relies on Inductor's error, which others may be raised from."""
     from torch._inductor.exc import CppCompileError
@@ -270,10 +290,11 @@ def min_cut(joint: fx.GraphModule, inputs: int, outputs: int, static: Sequence[i
 
 @dataclass(frozen=True)
 class Artifact:
-    """What Inductor compiled, as one process hands it to another: its sources; kernels lie in Inductor's cache."""
+    """What Inductor compiled, as one process hands it to another. Its kernels lie in Inductor's cache."""
 
-    data: bytes
-    instructions: Any  # the vector instructions that its kernels use
+    data: bytes  # with the vector instructions that its kernels use
+    allocates_much: bool
+    code: Code | None
 
     @classmethod
     def of(cls, compiled: Any) -> Artifact:
@@ -282,19 +303,27 @@ class Artifact:
 
         compiled.prepare_for_serialization()
         with _best_instructions():
-            return cls(pickle.dumps(compiled), cpu_vec_isa.pick_vec_isa())
+            data = pickle.dumps((compiled, cpu_vec_isa.pick_vec_isa()))
+        return cls(data, allocates_much(compiled.source_code), Code.of(compiled))
 
     def load(self) -> Callable[[list[Any]], Any]:
-        """The function, of one list. Relies on `after_deserialization`, with which Inductor reads its own cache."""
-        from torch._inductor import config
+        """The function, of one list."""
+        call = self._call()
+        call = with_large_pages(call) if self.allocates_much else call
+        return cast(Any, torch.compiler.disable(call))  # Dynamo may look on, and would trace it
+
+    def _call(self) -> Callable[[list[Any]], Any]:
+        """Without Inductor if possible. Relies on `after_deserialization`, with which Inductor reads its own cache."""
+        if self.code is not None:
+            with contextlib.suppress(OSError, ImportError):  # then kernels are compiled again
+                return self.code.load()
         from torch._inductor.output_code import CompiledFxGraphConstants
 
         register_kernels()
-        compiled = pickle.loads(self.data)
-        # Kernels are there already: nothing is to be started for them, and nothing to be tried.
-        with config.patch(compile_threads=1), _instructions(lambda: [self.instructions]):
+        compiled, instructions = pickle.loads(self.data)
+        with together(), _instructions(lambda: [instructions]):
             compiled.after_deserialization(CompiledFxGraphConstants())
-        return cast(Any, torch.compiler.disable(with_large_pages(compiled)))  # Dynamo may look on, and would trace it
+        return compiled.current_callable
 
 
 def inductor_directory() -> str:

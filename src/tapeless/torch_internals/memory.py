@@ -21,22 +21,22 @@ _ALLOCATION = re.compile(_ALLOCATOR + r"\(\(([\d, ]+)\), \([\d, ]+\), torch\.(\w
 _MADV_HUGEPAGE = 14  # of Linux
 
 
-def with_large_pages(compiled: Any) -> Callable[[list[Any]], Any]:
-    """What Inductor compiled, as a function. Its large buffers are in large pages, if it has any.
+def with_large_pages(call: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """The function of generated code, with its large buffers in large pages.
 
-    Relies on the source that Inductor keeps, and on the name of the function by which it allocates. That function is
-    replaced for this program alone: others may have been given the same code.
+    Relies on the name of the function by which Inductor's code allocates. That is replaced for this program alone:
+    others may have been given the same code.
     """
-    call = getattr(compiled, "current_callable", compiled)  # a graph without calls is not compiled
     function = getattr(call, "__func__", call)
     plain = getattr(function, "__globals__", {}).get(_ALLOCATOR)
-    if plain is None or sys.platform != "linux" or not _allocates_much(compiled.source_code):
+    if plain is None or sys.platform != "linux":
         return call
     own = types.FunctionType(function.__code__, {**function.__globals__, _ALLOCATOR: _advising(plain)})
     return types.MethodType(own, call.__self__) if isinstance(call, types.MethodType) else own
 
 
-def _allocates_much(source: str) -> bool:
+def allocates_much(source: str) -> bool:
+    """Does generated code allocate a large buffer?"""
     found = (
         (tuple(map(int, filter(str.strip, size.split(",")))), dtype) for size, dtype in _ALLOCATION.findall(source)
     )

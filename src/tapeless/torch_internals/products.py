@@ -76,7 +76,7 @@ for schema, real in (
     _LIBRARY.define(schema)
     _LIBRARY.impl(schema.partition("(")[0], real, "CompositeExplicitAutograd")  # on fake tensors as well
 
-_KERNELS = (product, added_product)
+KERNELS = {PREFIX + kernel.__name__: kernel for kernel in (product, added_product)}
 _OURS: dict[Any, Any] = {
     aten.mm.default: torch.ops.tapeless.product.default,
     aten.bmm.default: torch.ops.tapeless.product.default,
@@ -100,7 +100,7 @@ def register_kernels() -> None:
 def _choices() -> dict[str, Any]:
     from torch._inductor.select_algorithm import ExternKernelChoice
 
-    return {kernel.__name__: ExternKernelChoice(kernel, name=PREFIX + kernel.__name__) for kernel in _KERNELS}
+    return {kernel.__name__: ExternKernelChoice(kernel, name=name) for name, kernel in KERNELS.items()}
 
 
 def _register_lowerings() -> None:
