@@ -359,3 +359,36 @@ def test_a_loss_that_cannot_be_trained_is_refused(loss, words):
     step = tapeless.train_step(model, loss, optim.SGD(model.parameters(), 0.1))
     with pytest.raises(Exception, match=words):
         step(*batches(1)[0])
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer, which Dynamo traces only when it is told to."""
+
+    def __init__(self, kind, **settings) -> None:
+        super().__init__()
+        self.layer, self.head = kind(4, 3, batch_first=True, **settings), nn.LazyLinear(2)
+
+    def forward(self, x):
+        return self.head(self.layer(x)[0])
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers(kind):
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 5, 4, dtype=torch.float64), torch.randn(2, 5, 2, dtype=torch.float64)
+    eager = Recurrent(kind, num_layers=2, bidirectional=True).double()
+    eager(x)
+    ours = copy.deepcopy(eager)
+    theirs = optim.SGD(eager.parameters(), 0.1)
+    step = tapeless.train_step(
+        ours, lambda m, x, y: F.mse_loss(m(x), y), optim.SGD(ours.parameters(), 0.1), backend="python"
+    )
+    for _ in range(3):
+        theirs.zero_grad()
+        expected = F.mse_loss(eager(x), y)
+        expected.backward()
+        theirs.step()
+
+        torch.testing.assert_close(expected, step(x, y))
+    torch.testing.assert_close(list(eager.parameters()), list(ours.parameters()))
+    assert not torch._dynamo.config.allow_rnn

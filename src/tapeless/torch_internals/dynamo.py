@@ -63,7 +63,7 @@ def trace_function(
     Relies on `fullgraph_capture`, the common entry of Dynamo's ahead-of-time frontends: nothing is cached or guarded.
     """
     static = torch._dynamo.config.patch(assume_static_by_default=True, automatic_dynamic_shapes=False)
-    with get_metrics_context(), static, _TracingAutograd(), _blaming_the_program():
+    with get_metrics_context(), static, _TracingWhole(), _blaming_the_program():
         output = fullgraph_capture(function, args, kwargs)
     found = output.backend_input
     if found is None:
@@ -83,6 +83,21 @@ class _TracingAutograd(contextlib.AbstractContextManager[None]):
 
     def __exit__(self, *_: Any) -> None:
         torch._dynamo.config.trace_autograd_ops, _TracingAutograd.is_active = self.before
+
+
+class _TracingWhole(_TracingAutograd):
+    """The same for programs that are taken whole or not at all: recurrent layers are traced too.
+
+    Relies on `config.allow_rnn`, without which Dynamo breaks the graph at them.
+    """
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self.allowed, torch._dynamo.config.allow_rnn = torch._dynamo.config.allow_rnn, True
+
+    def __exit__(self, *_: Any) -> None:
+        torch._dynamo.config.allow_rnn = self.allowed
+        super().__exit__(*_)
 
 
 _refuse_leaves = OutputGraph._check_requires_grad_intermediate_outputs
@@ -146,7 +161,8 @@ def compile_whole(
 ) -> Callable[..., Any]:
     """`function` with `backend` run on its one whole graph, per signature, at most `most` of those."""
     settings = {"dynamic": dynamic, "recompile_limit": most, "isolate_recompiles": True}
-    compiled = torch._dynamo.optimize(CapturingAutograd(backend), nopython=True, **settings)(function)
+    capturing = CapturingAutograd(backend, backend_ctx_ctor=_TracingWhole)
+    compiled = torch._dynamo.optimize(capturing, nopython=True, **settings)(function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with _blaming_the_program():
