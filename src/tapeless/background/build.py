@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from tapeless import torch_internals
+from tapeless.background.cut import cut
 from tapeless.background.order import Answer, Order, TensorType
 from tapeless.background.products import prefer_faster_products
 from tapeless.errors import Unsupported
@@ -92,7 +93,7 @@ def _forward_alone(order: Order, inputs: list[Any]) -> Callable[[str | None], An
 
 def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
     joint = torch_internals.decompose_for_inductor(_joint(order), [*inputs, *_cotangents(order, inputs)])
-    forward, backward = torch_internals.min_cut(joint, len(inputs), order.real_outputs, order.parameters)
+    forward, backward = cut(joint, len(inputs), order.real_outputs, order.parameters)
     wiring = _Wiring(order, forward, backward)
     with torch_internals.kernels_later():
         # What is saved has the strides that are best for it, and the backward is compiled for these; if sizes vary,
