@@ -48,8 +48,9 @@ def parts(loss, rows):
     return torch_internals.min_cut(joint, 3, 1, [1, 2]), cut.cut(joint, 3, 1, [1, 2])
 
 
-def run(forward, backward, args):
-    """Loss and gradients, by the two parts."""
+def run(parts, args):
+    """Loss and gradients, by forward and backward."""
+    forward, backward = parts
     outs = forward(*args[:3])
     known = dict(zip((str(node) for node in forward.graph.output_node().args[0]), outs, strict=True))
     known["tangents_1"] = args[3]
@@ -65,8 +66,8 @@ def test_what_an_inner_gradient_reads_again_is_not_saved():
     before, after = saved((usual, taken))
 
     assert after <= cut.PART * before
-    torch.testing.assert_close(joint_of(slope)(*arguments(8192)), run(*taken, arguments(8192)))
-    torch.testing.assert_close(run(*usual, arguments(8192)), run(*taken, arguments(8192)))
+    torch.testing.assert_close(joint_of(slope)(*arguments(8192)), run(taken, arguments(8192)))
+    torch.testing.assert_close(run(usual, arguments(8192)), run(taken, arguments(8192)))
 
 
 def test_a_forward_that_goes_one_way_is_cut_as_usual():
@@ -74,7 +75,7 @@ def test_a_forward_that_goes_one_way_is_cut_as_usual():
 
     assert str(usual[0].graph) == str(taken[0].graph)
     assert str(usual[1].graph) == str(taken[1].graph)
-    torch.testing.assert_close(joint_of(energy)(*arguments(8192)), run(*taken, arguments(8192)))
+    torch.testing.assert_close(joint_of(energy)(*arguments(8192)), run(taken, arguments(8192)))
 
 
 def test_what_stays_in_caches_is_cut_as_usual():

@@ -63,6 +63,7 @@ def _compiled(graph: fx.GraphModule, backward: bool, visible: int, donated: Sequ
     if all(node.op in ("placeholder", "output") for node in graph.graph.nodes):
         raise Unsupported("nothing is left to be computed")
     prefer_faster_products(graph)
+    torch_internals.keep_biases_apart(graph)
     return torch_internals.compile_decomposed(graph, backward, visible, donated)
 
 
