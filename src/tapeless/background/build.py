@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from tapeless import torch_internals
+from tapeless.background.cut import cut
 from tapeless.background.order import Answer, Order, TensorType
 from tapeless.background.products import prefer_faster_products
 from tapeless.errors import Unsupported
@@ -74,6 +75,7 @@ def _compiled(graph: fx.GraphModule, backward: bool, visible: int, donated: Sequ
     if all(node.op in ("placeholder", "output") for node in graph.graph.nodes):
         raise Unsupported("nothing is left to be computed")
     prefer_faster_products(graph)
+    torch_internals.keep_biases_apart(graph)
     return torch_internals.compile_decomposed(graph, backward, visible, donated)
 
 
@@ -104,7 +106,7 @@ def _forward_alone(order: Order, inputs: list[Any]) -> Callable[[str | None], An
 
 def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
     joint = torch_internals.decompose_for_inductor(_joint(order), [*inputs, *_cotangents(order, inputs)])
-    forward, backward = torch_internals.min_cut(joint, len(inputs), order.real_outputs, order.parameters)
+    forward, backward = cut(joint, len(inputs), order.real_outputs, order.parameters)
     wiring = _Wiring(order, forward, backward)
     with torch_internals.kernels_later(_COMPILERS):
         # What is saved has the strides that are best for it, and the backward is compiled for these; if sizes vary,

@@ -93,7 +93,7 @@ from tapeless.torch_internals.layers import (
     without_dead_wrappers,
 )
 from tapeless.torch_internals.packed import can_pack
-from tapeless.torch_internals.products import can_multiply, product, replace_products
+from tapeless.torch_internals.products import can_multiply, keep_biases_apart, product, replace_products
 from tapeless.torch_internals.registered import (
     custom_op_without_derivative,
     has_kernel,
@@ -189,6 +189,7 @@ __all__ = [
     "is_refusal",
     "is_static",
     "is_wrapped",
+    "keep_biases_apart",
     "keeping_versions",
     "keeps_graph",
     "kernels_later",

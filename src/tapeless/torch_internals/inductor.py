@@ -265,12 +265,15 @@ def is_refusal(problem: BaseException | None) -> bool:
     return problem is not None
 
 
-def min_cut(joint: fx.GraphModule, inputs: int, outputs: int, static: Sequence[int]) -> list[fx.GraphModule]:
+def min_cut(
+    joint: fx.GraphModule, inputs: int, outputs: int, static: Sequence[int], freely: bool = False
+) -> list[fx.GraphModule]:
     """A joint graph cut into forward and backward by functorch, which recomputes what kernels compute on the way.
 
     Its first `inputs` inputs and `outputs` results are the forward's; inputs at `static` live anyway. Views are not
-    saved: a tensor that shares memory with another one, unknown to autograd, would escape its version checks. Relies
-    on how the partitioner tells inputs from cotangents, by name, and on its setting `recompute_views`.
+    saved: a tensor that shares memory with another one, unknown to autograd, would escape its version checks. `freely`
+    also recomputes what a forward reads long after it was made, or makes in many small steps. Relies on how the
+    partitioner tells inputs from cotangents, by name, and on its settings; the joint graph may be cut once more.
     """
     from torch._functorch import config, partitioners
 
@@ -280,7 +283,9 @@ def min_cut(joint: fx.GraphModule, inputs: int, outputs: int, static: Sequence[i
         node._rename(node.target)
     joint.recompile()
     values = [node.meta["val"] for node in nodes]
-    with without_modes(), tracing(TracingContext(fake_mode_of(values))), config.patch(recompute_views=True):
+    bans: dict[str, Any] = {"ban_recompute_used_far_apart": False, "ban_recompute_long_fusible_chains": False}
+    settings = config.patch(recompute_views=True, **(bans if freely else {}))
+    with without_modes(), tracing(TracingContext(fake_mode_of(values))), settings:
         return list(
             partitioners.min_cut_rematerialization_partition(
                 joint, values, num_fwd_outputs=outputs, static_lifetime_input_indices=list(static)

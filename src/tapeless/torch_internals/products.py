@@ -72,11 +72,12 @@ _LIBRARY = torch.library.Library("tapeless", "FRAGMENT")
 for schema, real in (
     ("product(Tensor a, Tensor b) -> Tensor", torch.matmul),
     ("added_product(Tensor added, Tensor a, Tensor b) -> Tensor", torch.addmm),
+    ("mm(Tensor a, Tensor b) -> Tensor", torch.mm),
 ):
     _LIBRARY.define(schema)
     _LIBRARY.impl(schema.partition("(")[0], real, "CompositeExplicitAutograd")  # on fake tensors as well
 
-KERNELS = {PREFIX + kernel.__name__: kernel for kernel in (product, added_product)}
+KERNELS: dict[str, Any] = {PREFIX + kernel.__name__: kernel for kernel in (product, added_product, torch.mm)}
 _OURS: dict[Any, Any] = {
     aten.mm.default: torch.ops.tapeless.product.default,
     aten.bmm.default: torch.ops.tapeless.product.default,
@@ -138,6 +139,33 @@ def replace_products(module: fx.GraphModule, is_faster: Callable[[Tensor, Tensor
         if _is_plain(node) and is_faster(*(factor.meta["val"] for factor in node.args[-2:])):
             node.target = _OURS[node.target]
     module.recompile()
+
+
+def keep_biases_apart(module: fx.GraphModule) -> None:
+    """Let a bias that is added to a product be added by the kernel that reads the sum, elementwise.
+
+    Inductor would have the product add it, for which torch copies the bias to every row first: of a small product that
+    is half the time. Relies on its looking for `aten.mm`; the same product by another name is not found.
+    """
+    _register_lowerings()
+    for node in module.graph.find_nodes(op="call_function", target=aten.mm.default):
+        if len(node.users) == 1 and _adds_bias(next(iter(node.users)), node):
+            node.target = torch.ops.tapeless.mm.default
+    module.recompile()
+
+
+def _adds_bias(total: fx.Node, product: fx.Node) -> bool:
+    """Is it a product and a vector of one dtype, that is read by elementwise calls alone?"""
+    if total.target is not aten.add.Tensor or total.kwargs or product is not total.args[0]:
+        return False
+    bias = total.args[1]
+    if not isinstance(bias, fx.Node) or bias.meta["val"].dim() != 1 or bias.meta["val"].device.type != "cpu":
+        return False
+    plain = bias.meta["val"].dtype is product.meta["val"].dtype and bias.meta["val"].dtype in _ROUNDED_ONCE
+    return plain and all(torch.Tag.pointwise in getattr(user.target, "tags", ()) for user in total.users)
+
+
+_ROUNDED_ONCE = (torch.float32, torch.float64)  # kernels compute others in float32, and round the product first
 
 
 def _is_plain(node: fx.Node) -> bool:
