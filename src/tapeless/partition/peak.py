@@ -8,7 +8,7 @@ what the printed text does: views share memory, some calls write into an operand
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import fx
 from tapeless.ir import graph as ir
 from tapeless.ir.cost import likely_bytes, workspace
 from tapeless.ir.custom import inlined
-from tapeless.ir.reuse import reusable_operands
+from tapeless.ir.reuse import Terms, own_results, reusable_operands
 from tapeless.partition.rederive import is_view
 from tapeless.partition.split import Split
 
@@ -41,8 +41,14 @@ def peak(parts: Split) -> Peak:
     given = [(storage,) for storage in cotangents[: len(parts.cotangent_outputs)]]
     memory.allocate(storage for (storage,) in given)
     captured = [*(() for _ in parts.captured_inputs), *(results[i] for i in parts.captured_outputs)]
-    memory.run(backward, [*given, *captured], held)
+    memory.run(backward, [*given, *captured], held, _donated(parts, own_results(forward)))
     return Peak(between, memory.most)
+
+
+def _donated(parts: Split, own: Collection[int]) -> list[int]:
+    """The inputs of the backward to which it may write."""
+    first = len(parts.cotangent_outputs) + len(parts.captured_inputs)
+    return [first + k for k, i in enumerate(parts.captured_outputs) if i in own and i >= parts.real_outputs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +81,11 @@ class _Memory:
             self.alive.remove(storage)
             self.total -= storage.size
 
-    def run(self, graph: fx.Graph, given: Sequence[Storages], held: Iterable[_Storage] = ()) -> list[Storages]:
+    def run(
+        self, graph: fx.Graph, given: Sequence[Storages], held: Iterable[_Storage] = (), donated: Collection[int] = ()
+    ) -> list[Storages]:
         """Walk a program whose inputs live in the storages `given`; those of its results, which stay alive."""
-        lives, made = _places(graph, given)
+        lives, made = _places(graph, given, donated)
         results = [lives[r] if isinstance(r, fx.Node) else () for r in ir.outputs(graph)]
         kept = {storage for storages in results for storage in storages}.union(held)
         last = {s: node for node in graph.nodes for a in (node, *node.all_input_nodes) for s in lives.get(a, ())}
@@ -92,11 +100,11 @@ class _Memory:
 
 
 def _places(
-    graph: fx.Graph, given: Sequence[Storages]
+    graph: fx.Graph, given: Sequence[Storages], donated: Collection[int]
 ) -> tuple[dict[fx.Node, Storages], dict[fx.Node, list[_Storage]]]:
     """The storages in which each value lives, and those that each call makes."""
     lives: dict[fx.Node, Storages] = dict(zip(ir.inputs(graph), given, strict=True))
-    taken = reusable_operands(graph, defined=True)
+    taken = reusable_operands(graph, Terms(unrecorded=True, donated=tuple(donated), defined=True))
     made: dict[fx.Node, list[_Storage]] = {}
     for node in graph.nodes:
         if node.op != "call_function":
