@@ -199,7 +199,7 @@ def test_printed_forwards_may_be_recorded(program, inputs):
     torch.testing.assert_close(loss, program(*inputs))
 
 
-# --- whose memory ------------------------------------------------------------------------------------------------------
+# --- whose memory -----------------------------------------------------------------------------------------------------
 
 
 def own(function, *examples):

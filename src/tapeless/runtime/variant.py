@@ -19,6 +19,7 @@ from tapeless.ir.custom import inline_custom, inlined
 from tapeless.ir.narrow import narrow
 from tapeless.ir.reuse import Terms, own_results
 from tapeless.ir.sums import gather_sums
+from tapeless.partition.schedule import with_lower_peak
 from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
 from tapeless.runtime.derivatives import differentiate_graph
@@ -42,11 +43,15 @@ class Backward:
     backend: str = "python"
     cache: bool | str = False  # see `compile_graph`
     noughts: tuple[tuple[int, torch.Tensor], ...] = ()  # inputs whose gradients are sent as noughts, and their types
-    donated: tuple[int, ...] = ()  # those of its arguments that were computed for it alone
+    temporaries: tuple[int, ...] = ()  # those of its arguments that are saved for it alone
+    donated: tuple[int, ...] = ()  # those of them that share memory with nothing else
 
     @cached_property
     def run(self) -> Boxed:
-        return compile_graph(self.runnable, "backward", self.backend, self.cache, Terms(True, self.donated))
+        graph, terms = self.runnable, Terms(True, self.donated)
+        if self.backend == "python" and not any(map(ir.guard, graph.nodes)):
+            graph = with_lower_peak(copy_graph(graph), self.temporaries, terms)
+        return compile_graph(graph, "backward", self.backend, self.cache, terms)
 
     @property
     def runnable(self) -> fx.Graph:
@@ -163,10 +168,18 @@ class Variant:
         keys = [*parts.cotangent_outputs, *parts.capture_keys]
         kept = [keys[k] for k in prune_inputs(graph)]  # of `full`, what only undefined cotangents need is not saved
         arguments = tuple(key if isinstance(key, int) else saved[key] for key in kept)
-        own = {saved[key] for key in saved if key[0] == "output" and key[1] in self.own}
-        donated = tuple(k for k, argument in enumerate(arguments) if argument in own)
-        inputs = len(self.signature.wrt)
-        return Backward(graph, arguments, parts.gradient_inputs, inputs, self.backend, self.cache, noughts, donated)
+        alone = {saved[key]: key[1] for key in saved if key[0] == "output" and key[1] >= self.parts.real_outputs}
+        return Backward(
+            graph=graph,
+            arguments=arguments,
+            gradient_inputs=parts.gradient_inputs,
+            inputs=len(self.signature.wrt),
+            backend=self.backend,
+            cache=self.cache,
+            noughts=noughts,
+            temporaries=tuple(k for k, argument in enumerate(arguments) if argument in alone),
+            donated=tuple(k for k, argument in enumerate(arguments) if alone.get(argument) in self.own),
+        )
 
     def _take_noughts(self, parts: Split, graph: fx.Graph) -> tuple[tuple[int, torch.Tensor], ...]:
         """Gradients of another program's temporaries that are zero: the graph need not make tensors of them."""
