@@ -75,6 +75,7 @@ class Terms:
 
     unrecorded: bool = False  # autograd never looks on: it refuses to record calls that are told where to write
     donated: tuple[int, ...] = ()  # inputs that nobody else reads and that share memory with nothing else
+    fused: bool = False  # by kernels that compute elementwise values on their way, in as much memory as one of them
     defined: bool = False  # as it will be once all cotangents are known to be defined, and their sums are additions
 
 
@@ -83,6 +84,8 @@ ANY = Terms()
 
 def reusable_operands(graph: fx.Graph, terms: Terms = ANY) -> dict[fx.Node, fx.Node]:
     """For each call that may work in place, the operand whose memory it takes."""
+    if terms.fused:
+        return {node: operand for node in ir.calls(graph) if (operand := _fused_with(node)) is not None}
     memory = _Memory(graph, terms.defined, terms.donated)
     found: dict[fx.Node, fx.Node] = {}
     for node in ir.calls(graph):
@@ -91,6 +94,13 @@ def reusable_operands(graph: fx.Graph, terms: Terms = ANY) -> dict[fx.Node, fx.N
         if operand is not None:
             found[node] = operand
     return found
+
+
+def _fused_with(node: fx.Node) -> fx.Node | None:
+    """The operand of an elementwise call that a kernel most likely reads and writes in one go."""
+    if torch.Tag.pointwise not in getattr(node.target, "tags", ()):
+        return None
+    return next((a for a in node.all_input_nodes if _layout(a) == _layout(node)), None)
 
 
 def overwritten_inputs(graph: fx.Graph, terms: Terms) -> tuple[int, ...]:

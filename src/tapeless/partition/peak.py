@@ -21,7 +21,6 @@ from tapeless.ir.reuse import Terms, own_results, reusable_operands
 from tapeless.partition.rederive import is_view
 from tapeless.partition.split import Split
 
-
 UNRECORDED = Terms(unrecorded=True)
 
 

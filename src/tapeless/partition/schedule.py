@@ -31,8 +31,7 @@ AHEAD = 32  # calls that wait, of which one is looked for that fits
 def with_lower_peak(graph: fx.Graph, temporaries: Collection[int], terms: Terms) -> fx.Graph:
     """Reorder `graph`, in place. Its inputs at `temporaries` are freed when they have been read."""
     given = [
-        (Storage(likely_bytes(ir.value(node))),) if k in temporaries else ()
-        for k, node in enumerate(ir.inputs(graph))
+        (Storage(likely_bytes(ir.value(node))),) if k in temporaries else () for k, node in enumerate(ir.inputs(graph))
     ]
     before, most = ir.calls(graph), _peak(graph, given, terms)
     waiting = _deferrable(graph)

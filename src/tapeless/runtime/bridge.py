@@ -208,11 +208,10 @@ def _gradients(ctx: Any, cotangents: tuple[Any, ...]) -> list[Any]:
     backward = program.backward(variant, mask, wanted)
     ctx.readers.append(reader := object())
     try:
-        args = backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)])
+        args = _handed_over(ctx, backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)]))
         if isinstance(variant, Fused):
             return _fused(ctx, backward, args, cotangents, wanted)
         del cotangents
-        args = _handed_over(ctx, args)
         if torch_internals.autocast_enabled():  # the program says which dtypes it wants
             with torch_internals.without_autocast():
                 return backward.spread(backward.run(args))
@@ -322,8 +321,7 @@ def _batched(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> l
 
 def _fused(ctx: Any, backward: Any, args: list[Any], cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
     """The compiled backward; should it not know the strides of what it is given, the generated one."""
-    args = _handed_over(ctx, args)
-    if not isinstance(args, Given):
+    if not isinstance(args, Given):  # others hold what the backward writes to, or it runs again
         for k in ctx.variant.donated:
             args[k] = args[k].clone()
     try:

@@ -117,7 +117,7 @@ class Variant:
     def _check(self, args: Sequence[Any], outs: Sequence[Any]) -> None:
         """Do kernels hand out the memory that they are thought to? Seen at the first call: it is theirs, not sizes'."""
         held = Counter(memory for value in (*args, *outs) if (memory := memory_of(value)) is not None)
-        if any(held[memory_of(outs[i])] > 1 for i in self.own):
+        if any((memory := memory_of(outs[i])) is not None and held[memory] > 1 for i in self.own):
             self.own = frozenset()
         self._checked = True
 
