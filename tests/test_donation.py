@@ -4,13 +4,14 @@ import threading
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional as F
 
 import tapeless
 from tapeless.backends.python import Overwriting
 from tapeless.ir import graph as ir
-from tapeless.ir.reuse import own_results
+from tapeless.ir.reuse import Terms, own_results
+from tapeless.partition import rederive, schedule
 from tapeless.runtime import program as programs
 
 
@@ -253,3 +254,80 @@ def test_a_large_loss_needs_one_matrix():
     head.weight.grad = None
 
     assert peak_memory(lambda: compiled(x).backward()) < 9.2  # 8 of the logits, 1 of the weight's gradient
+
+
+# --- what is made again, and when -------------------------------------------------------------------------------------
+
+
+def gate(x, w, v):
+    """What is saved: both products, from which everything else is one pass away."""
+    return ((F.silu(x @ w) * (x @ v)) @ w).square().mean()
+
+
+def written_out(x, w, v):
+    h = x @ w
+    return ((0.5 * h * (1 + torch.tanh(0.8 * (h + 0.04 * h.pow(3))))) @ v).square().mean()
+
+
+def two_ends(x, w, v):
+    h = F.silu(x @ w)
+    return (h * (x @ v)).sum(), (h + x @ v).square().mean()
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Nothing is too small to be made again, or to be put off."""
+    monkeypatch.setattr(rederive, "LARGE", 0)
+    monkeypatch.setattr(schedule, "SMALL", 0)
+    monkeypatch.setattr(schedule, "WORTH", 1.0)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("function", [gate, written_out, product, gated, normalised])
+def test_what_is_made_again_has_derivatives_of_any_order(function, inputs, always):
+    compiled = torch.compile(function, backend="tapeless", options={"backend": "python", "cache": False})
+    inputs = [(0.1 * x).detach().requires_grad_() for x in inputs]
+
+    def orders(call):
+        first = torch.autograd.grad(call(*inputs), inputs, create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), inputs, create_graph=True)
+        third = torch.autograd.grad(sum(g.sin().sum() for g in second), inputs)
+        return *first, *second, *third, *torch.autograd.grad(call(*inputs), inputs)
+
+    for _ in range(2):
+        torch.testing.assert_close(orders(compiled), orders(function))
+
+
+def test_what_is_made_again_for_other_masks(inputs, always):
+    compiled = torch.compile(two_ends, backend="tapeless", options={"backend": "python", "cache": False})
+    for used in (0, 0, 0, 1, 1, 1, 0):
+        found = torch.autograd.grad(compiled(*inputs)[used], inputs)
+
+        torch.testing.assert_close(found, torch.autograd.grad(two_ends(*inputs)[used], inputs))
+
+
+def test_a_product_of_what_is_saved_is_not(inputs, always):
+    gradient = tapeless.differentiate(gate, *inputs)
+    saved = [ir.outputs(gradient.forward.graph)[i].target for i in gradient.captured_outputs]
+
+    assert saved == [torch.ops.aten.mm.default] * 3
+
+
+def test_the_gradient_of_a_weight_waits_for_room():
+    """At the start everything is there that was saved."""
+    graph = fx.Graph()
+    g, x, *saved = [graph.placeholder(name) for name in ("g", "x", "a", "b", "c", "d")]
+    weight = graph.call_function(torch.ops.aten.mm.default, (x, g))
+    through = [g]
+    for value in saved:
+        through.append(graph.call_function(torch.ops.aten.mul.Tensor, (through[-1], value)))
+    results = [
+        graph.call_function(op, (through[-1],)) for op in (torch.ops.aten.sin.default, torch.ops.aten.cos.default)
+    ]
+    graph.output([weight, *results])
+    for node in graph.nodes:
+        ir.set_value(node, torch.empty(512, 1024, device="meta"))
+    schedule.with_lower_peak(graph, {2, 3, 4, 5}, Terms(unrecorded=True))
+
+    assert ir.calls(graph).index(weight) > ir.calls(graph).index(through[1])
+    graph.lint()

@@ -97,10 +97,17 @@ def reusable_operands(graph: fx.Graph, terms: Terms = ANY) -> dict[fx.Node, fx.N
 
 
 def _fused_with(node: fx.Node) -> fx.Node | None:
-    """The operand of an elementwise call that a kernel most likely reads and writes in one go."""
-    if torch.Tag.pointwise not in getattr(node.target, "tags", ()):
+    """The operand of an elementwise call in whose memory its result may be thought to be: one like it, or any if only
+    elementwise calls read the result, which then is in no memory at all."""
+    if not _is_elementwise(node):
         return None
-    return next((a for a in node.all_input_nodes if _layout(a) == _layout(node)), None)
+    operands = node.all_input_nodes
+    alike = (a for a in operands if _layout(a) == _layout(node))
+    return next(alike, operands[0] if operands and all(map(_is_elementwise, node.users)) else None)
+
+
+def _is_elementwise(node: fx.Node) -> bool:
+    return torch.Tag.pointwise in getattr(node.target, "tags", ())
 
 
 def overwritten_inputs(graph: fx.Graph, terms: Terms) -> tuple[int, ...]:

@@ -2,8 +2,8 @@
 
 The gradient of a weight stays until the end, while what it was computed from is freed: computed at once it may come at
 the worst moment, later at none. Calls that lead to a single result wait until there is room for them below a bound;
-everything else keeps its order. Bounds are tried by bisection, each in one walk, and the best order is taken if an
-exact walk finds that it is worth it. The calls are the same, and so are their numbers.
+everything else keeps its order. Some bounds are tried, each in one walk, and the best order is taken if an exact walk
+finds that it is worth it. The calls are the same, and so are their numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tapeless.partition.peak import Memory, Storage, Storages, places
 
 SMALL = 2**20  # bytes: below that, no order is looked for
 WORTH = 0.99  # of the peak as it is: what a better order has at most
-ROUNDS = 6  # of bisection
+BOUNDS = 8  # that are tried
 AHEAD = 32  # calls that wait, of which one is looked for that fits
 
 
@@ -96,15 +96,9 @@ class _Walk:
 
     def best(self, most: int) -> list[fx.Node]:
         """The order with the lowest peak among those for some bounds between what is there anyway and `most`."""
-        low, high, found = self.start, most, self.calls
-        for _ in range(ROUNDS):
-            bound = (low + high) // 2
-            order, needed = _Attempt(self, bound).run()
-            if needed <= bound:
-                high, found = bound, order
-            else:
-                low = bound
-        return found
+        bounds = (self.start + (most - self.start) * k // BOUNDS for k in range(BOUNDS))
+        found = [(self.calls, most), *(_Attempt(self, bound).run() for bound in bounds)]
+        return min(found, key=lambda each: each[1])[0]
 
 
 class _Attempt:
