@@ -6,12 +6,17 @@ import itertools
 import linecache
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from torch import fx
 
 from tapeless.ir import text
+from tapeless.ir.reuse import ANY, Terms, overwritten_inputs
+
+Boxed = Callable[[list[Any]], list[Any]]
 
 _COUNTER = itertools.count()
 GENERATED = f"{Path(__file__).parent}/generated"  # where tracebacks say the functions are; there are no such files
@@ -31,9 +36,41 @@ class Code:
         return text.program(self.graph, self.name, self.note)
 
 
-def compile_graph(graph: fx.Graph, name: str = "forward") -> Callable[[list[Any]], list[Any]]:
-    """A function of one list (which it empties) to a list. Tracebacks show the generated lines."""
-    source = text.program(graph, name)
+class Given(list[Any]):
+    """Arguments handed over for good: a program may write to those that were said to be donated when it was made."""
+
+
+class Overwriting:
+    """A graph as two Python functions: one leaves its arguments as they are, one writes to some of what is `Given`."""
+
+    def __init__(self, graph: fx.Graph, name: str, terms: Terms) -> None:
+        self.graph, self.name, self.terms = graph, name, terms
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        if not isinstance(args, Given):
+            return self._preserving(args)
+        for k in self.terms.donated:
+            args[k] = args[k].detach()  # it may become a result, which has no history
+        return self._overwriting(args)
+
+    @cached_property
+    def _preserving(self) -> Boxed:
+        return _compiled(self.graph, self.name, replace(self.terms, donated=()))
+
+    @cached_property
+    def _overwriting(self) -> Boxed:
+        return _compiled(self.graph, self.name, self.terms)
+
+
+def compile_graph(graph: fx.Graph, name: str = "forward", terms: Terms = ANY) -> Boxed:
+    """A function of one list (which it empties) to a list. What is donated is written to only if it is `Given`."""
+    kept = replace(terms, donated=overwritten_inputs(graph, terms))
+    return Overwriting(graph, name, kept) if kept.donated else _compiled(graph, name, kept)
+
+
+def _compiled(graph: fx.Graph, name: str, terms: Terms) -> Boxed:
+    """The text as a function. Tracebacks show the generated lines."""
+    source = text.program(graph, name, terms=terms)
     filename = f"{GENERATED}/{name}_{next(_COUNTER)}.py"
     namespace: dict[str, Any] = {}
     exec(compile(source, filename, "exec"), namespace)

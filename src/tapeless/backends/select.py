@@ -8,6 +8,7 @@ from typing import Any
 from torch import fx
 
 from tapeless.backends import auto, inductor, python
+from tapeless.ir.reuse import ANY, Terms
 
 WATCHED = "auto, watched"
 IN_BACKGROUND = {"auto": auto.compile_graph, WATCHED: auto.compile_watched}
@@ -18,9 +19,18 @@ BACKENDS = {
 
 
 def compile_graph(
-    graph: fx.Graph, name: str = "forward", backend: str = "python", cache: bool | str = False
+    graph: fx.Graph,
+    name: str = "forward",
+    backend: str = "python",
+    cache: bool | str = False,
+    terms: Terms = ANY,
 ) -> Callable[[list[Any]], list[Any]]:
-    """A function of one list (which it empties) to a list. `cache` is for what is compiled in the background."""
+    """A function of one list (which it empties) to a list. `cache` is for what is compiled in the background.
+
+    Generated Python makes use of the `terms` on which it is run.
+    """
     if backend in IN_BACKGROUND:
         return IN_BACKGROUND[backend](graph, name, cache)
+    if backend == "python":
+        return python.compile_graph(graph, name, terms)
     return BACKENDS[backend](graph, name)

@@ -17,6 +17,8 @@ from tapeless.background.cut import cut
 from tapeless.background.order import Answer, Order, TensorType
 from tapeless.background.products import prefer_faster_products
 from tapeless.errors import Unsupported
+from tapeless.ir.reuse import Terms
+from tapeless.partition.schedule import with_lower_peak
 from tapeless.torch_internals import Artifact
 
 Boxed = Callable[[list[Any]], list[Any]]
@@ -116,6 +118,10 @@ def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
             strides = torch_internals.strides_given(compiled_forward)
             chosen = {n: s for n, k in wiring.captured_outputs.items() if (s := strides[k])}
             torch_internals.take_strides(backward, chosen)
+        with_lower_peak(
+            backward.graph, wiring.saved, Terms(fused=True)
+        )  # Inductor starts from it when it looks for an order
+        backward.recompile()
         gradients = len(backward.graph.output_node().args[0])  # type: ignore[arg-type]
         compiled_backward = _compiled(backward, True, gradients, wiring.donated)
     return lambda guards: Answer(
@@ -184,6 +190,7 @@ class _Wiring:
         gradients: Any = backward.graph.output_node().args[0]
         own = _with_memory_of_their_own(saved, [*forward.graph.find_nodes(op="placeholder"), *real, *gradients])
         self.donated = tuple(k for k, name in enumerate(read) if name in own)
+        self.saved = {k for k, name in enumerate(read) if known.get(name, 0) >= order.real_outputs}
 
 
 def _with_memory_of_their_own(saved: Sequence[fx.Node], others: Sequence[Any]) -> set[str]:

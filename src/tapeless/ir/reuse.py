@@ -1,12 +1,16 @@
 """Which calls may write their result into an operand: elementwise work on a value that nobody reads any more.
 
 The graph stays functional; only the text says `a.add_(b)`. Allowed for an operand that this program itself allocated
-(by an operator known to return fresh memory), of the type of the result, no part of which is read later or returned.
+(by an operator known to return fresh memory) or that was given to it for good, of the type of the result, no part of
+which is read later or returned.
 """
 
 from __future__ import annotations
 
 import operator
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,6 +30,21 @@ IN_PLACE: dict[Any, str] = {
     aten.scatter_add.default: "scatter_add_",
 }  # fmt: skip
 
+# Kernels without an in-place form that may be told to write their result over an operand, by the name of the argument.
+# Elementwise ones do as any of these. Of softmax those on the CPU, over a last dimension without gaps: each row is read
+# before it is written, and the last pass is elementwise.
+OVER: dict[Any, tuple[OpOverload, str]] = {
+    aten._log_softmax.default: (aten._log_softmax.out, "out"),
+    aten._softmax.default: (aten._softmax.out, "out"),
+    aten.gelu_backward.default: (aten.gelu_backward.grad_input, "grad_input"),
+    aten.threshold_backward.default: (aten.threshold_backward.grad_input, "grad_input"),
+    aten.tanh_backward.default: (aten.tanh_backward.grad_input, "grad_input"),
+    aten.sigmoid_backward.default: (aten.sigmoid_backward.grad_input, "grad_input"),
+    aten.silu_backward.default: (aten.silu_backward.grad_input, "grad_input"),
+}
+
+ROW_BY_ROW = (aten._log_softmax.default, aten._softmax.default)
+
 COMMUTATIVE = (aten.add.Tensor, aten.mul.Tensor)
 
 FRESH_KERNELS = frozenset([
@@ -42,6 +61,7 @@ FRESH_KERNELS = frozenset([
     aten.native_dropout_backward.default, aten.nll_loss_backward.default, aten.index.Tensor, aten.gather.default,
     aten.index_put.default, aten.scatter_add.default, aten.scatter.value, aten.constant_pad_nd.default,
     aten.clone.default, aten._to_copy.default, aten.index_add.default, aten.full.default, aten.avg_pool2d.default,
+    aten.nll_loss_forward.default, aten._scaled_dot_product_flash_attention_for_cpu.default,
     aten.cumsum.default, kernels.ops.convolve_packed.default, kernels.ops.multiply_packed.default,
 ])  # fmt: skip
 
@@ -49,25 +69,74 @@ FRESH_KERNELS = frozenset([
 NOT_FRESH = frozenset([aten.conj_physical.default, aten.positive.default])  # elementwise, but may return its argument
 
 
-def reusable_operands(graph: fx.Graph, defined: bool = False) -> dict[fx.Node, fx.Node]:
-    """For each call that may work in place, the operand whose memory it takes.
+@dataclass(frozen=True)
+class Terms:
+    """How a program is run. What is printed runs on any terms, so it is printed for the least of them."""
 
-    With `defined`, as it will be once all cotangents are known to be defined, and their sums are additions.
-    """
-    memory = _Memory(graph, defined)
+    unrecorded: bool = False  # autograd never looks on: it refuses to record calls that are told where to write
+    donated: tuple[int, ...] = ()  # inputs that nobody else reads and that share memory with nothing else
+    fused: bool = False  # by kernels that compute elementwise values on their way, in as much memory as one of them
+    defined: bool = False  # as it will be once all cotangents are known to be defined, and their sums are additions
+
+
+ANY = Terms()
+
+
+def reusable_operands(graph: fx.Graph, terms: Terms = ANY) -> dict[fx.Node, fx.Node]:
+    """For each call that may work in place, the operand whose memory it takes."""
+    if terms.fused:
+        return {node: operand for node in ir.calls(graph) if (operand := _fused_with(node)) is not None}
+    memory = _Memory(graph, terms.defined, terms.donated)
     found: dict[fx.Node, fx.Node] = {}
     for node in ir.calls(graph):
-        operand = next((a for a in _candidates(_operator(node, defined), node) if memory.may_take(node, a)), None)
+        candidates = _candidates(_operator(node, terms.defined), node, terms)
+        operand = next((a for a in candidates if memory.may_take(node, a)), None)
         if operand is not None:
             found[node] = operand
     return found
 
 
+def _fused_with(node: fx.Node) -> fx.Node | None:
+    """The operand of an elementwise call in whose memory its result may be thought to be: one like it, or any if only
+    elementwise calls read the result, which then is in no memory at all."""
+    if not _is_elementwise(node):
+        return None
+    operands = node.all_input_nodes
+    alike = (a for a in operands if _layout(a) == _layout(node))
+    return next(alike, operands[0] if operands and all(map(_is_elementwise, node.users)) else None)
+
+
+def _is_elementwise(node: fx.Node) -> bool:
+    return torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def overwritten_inputs(graph: fx.Graph, terms: Terms) -> tuple[int, ...]:
+    """Those of the donated inputs that some call of the program works in."""
+    taken = set(reusable_operands(graph, terms).values()) if terms.donated else set()
+    return tuple(k for k, node in enumerate(ir.inputs(graph)) if node in taken)
+
+
+def own_results(graph: fx.Graph) -> frozenset[int]:
+    """The results that live in memory which the program allocated for them alone: no input and no other result does."""
+    memory = _Memory(graph)
+    results = [r for r in ir.outputs(graph) if isinstance(r, fx.Node)]
+    lives = {r: memory.root[r] for r in results}
+    held = Counter(_place(root) for root in (lives[r] for r in results) if root is not None)
+    own = {r for r, root in lives.items() if root is r and r not in memory.shared and held[_place(r)] == 1}
+    return frozenset(k for k, r in enumerate(ir.outputs(graph)) if r in own)
+
+
+def _place(root: fx.Node) -> Any:
+    """The same for two nodes that take the same part out of the results of one call."""
+    return root.args if root.target is operator.getitem else root
+
+
 class _Memory:
     """Whose memory each value lives in, and when that is read for the last time."""
 
-    def __init__(self, graph: fx.Graph, defined: bool) -> None:
+    def __init__(self, graph: fx.Graph, defined: bool = False, donated: Collection[int] = ()) -> None:
         self.defined = defined
+        self.donated = {node for k, node in enumerate(ir.inputs(graph)) if k in donated}
         self.order = {node: i for i, node in enumerate(graph.nodes)}
         self.root: dict[fx.Node, fx.Node | None] = {}  # None: not known to be allocated by this program
         self.shared: set[fx.Node] = set()  # roots that an operator we know nothing about may have returned
@@ -79,6 +148,8 @@ class _Memory:
                 self.last[root] = max([self.last.get(root, 0), *(self.order[user] for user in node.users)])
 
     def _root(self, node: fx.Node) -> fx.Node | None:
+        if node in self.donated:
+            return node
         if node.target is operator.getitem:
             source: Any = node.args[0]
             return node if self.root[source] is source else self.root[source]
@@ -96,7 +167,7 @@ class _Memory:
             return False
         if self.last[operand] != self.order[node] or _layout(operand) is None or _layout(operand) != _layout(node):
             return False
-        if torch.Tag.pointwise not in _operator(node, self.defined).tags and node.args.count(operand) > 1:
+        if node.args.count(operand) > 1 and torch.Tag.pointwise not in _operator(node, self.defined).tags:
             return False  # a product reads all of its operand for each element that it writes
         return all(self.root.get(a) is not operand for a in node.all_input_nodes if a is not operand)
 
@@ -113,10 +184,21 @@ def _operator(node: fx.Node, defined: bool) -> Any:
     return aten.add.Tensor if defined and node.target is accumulate else node.target
 
 
-def _candidates(op: Any, node: fx.Node) -> list[Any]:
+def _candidates(op: Any, node: fx.Node, terms: Terms) -> list[Any]:
+    if op in OVER and terms.unrecorded:
+        return _under(op, node)
     if op not in IN_PLACE or node.kwargs:
         return []
     return list(node.args[:2] if op in COMMUTATIVE else node.args[:1])
+
+
+def _under(op: Any, node: fx.Node) -> list[Any]:
+    """The operands that the result may be written over."""
+    if op not in ROW_BY_ROW:
+        return list(node.args[:2])
+    operand, dim = node.args[:2]
+    val = ir.value(operand)  # type: ignore[arg-type]
+    return [operand] if val.is_cpu and val.is_contiguous() and dim in (-1, val.dim() - 1) else []
 
 
 def _layout(node: fx.Node) -> Any:

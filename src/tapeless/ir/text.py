@@ -18,7 +18,7 @@ from tapeless.ir.control import Control, control_flow
 from tapeless.ir.header import header
 from tapeless.ir.opaque import AutogradVjp
 from tapeless.ir.ops import accumulate, any_defined, zeros_if_undefined
-from tapeless.ir.reuse import IN_PLACE, reusable_operands
+from tapeless.ir.reuse import ANY, IN_PLACE, OVER, Terms, reusable_operands
 from tapeless.ir.spelling import spelling
 
 INDENT = "    "
@@ -33,9 +33,9 @@ RESHAPES = (aten.view.default, aten._unsafe_view.default)
 Dead = dict[fx.Node, list[fx.Node]]  # for each call, the values that nobody reads after it
 
 
-def program(graph: fx.Graph, name: str = "forward", note: str = "") -> str:
+def program(graph: fx.Graph, name: str = "forward", note: str = "", terms: Terms = ANY) -> str:
     """The whole file: header and function. Pasted in a file, it runs."""
-    return programs({name: graph}, {name: note})
+    return programs({name: graph}, {name: note}, terms)
 
 
 def functional_program(graph: fx.Graph, name: str) -> str:
@@ -44,9 +44,9 @@ def functional_program(graph: fx.Graph, name: str) -> str:
     return f"{header(body)}\n{body}"
 
 
-def programs(graphs: Mapping[str, fx.Graph], notes: Mapping[str, str]) -> str:
+def programs(graphs: Mapping[str, fx.Graph], notes: Mapping[str, str], terms: Terms = ANY) -> str:
     """Several functions in one file, with a note at the head of some."""
-    body = "\n\n".join(function(graph, name, notes.get(name, "")) for name, graph in graphs.items())
+    body = "\n\n".join(function(graph, name, notes.get(name, ""), True, terms) for name, graph in graphs.items())
     literals = [_literal(item) for graph in graphs.values() for item in constants(graph).items()]
     return f"{header(body)}{''.join(dict.fromkeys(literals))}\n{body}"
 
@@ -64,7 +64,7 @@ def _literal(item: tuple[str, torch.Tensor]) -> str:
     return f"{name} = torch.tensor({tensor.tolist()!r}, dtype={tensor.dtype})\n"
 
 
-def function(graph: fx.Graph, name: str, note: str = "", in_place: bool = True) -> str:
+def function(graph: fx.Graph, name: str, note: str = "", in_place: bool = True, terms: Terms = ANY) -> str:
     """A function of one list, which it empties: values are deleted at their last use, its arguments too."""
     lines = [f"def {name}(args):", *(f"{INDENT}# {line}" for line in note.splitlines())]
     arguments = ir.inputs(graph)
@@ -73,7 +73,7 @@ def function(graph: fx.Graph, name: str, note: str = "", in_place: bool = True) 
         names = ", ".join(node.name for node in arguments)
         lines += [f"{INDENT}{names}{',' if len(arguments) == 1 else ''} = args", f"{INDENT}args.clear()"]
     dead = _last_uses(graph)
-    taken = reusable_operands(graph) if in_place else {}
+    taken = reusable_operands(graph, terms) if in_place else {}
     for guard, group in groupby((n for n in ir.calls(graph) if n.target is not any_defined), ir.guard):
         nodes = list(group)
         lines += _block(nodes, dead, taken) if guard is None else _guarded_block(guard, nodes, dead)
@@ -145,6 +145,10 @@ def _is_contiguous(node: Any) -> bool:
 
 def in_place_call(node: fx.Node, operand: fx.Node) -> str:
     """The same call, writing into `operand`, which nobody reads any more."""
+    if node.target in OVER:
+        overload, result = OVER[node.target]
+        args = [argument(a) for a in node.args] + [f"{k}={argument(v)}" for k, v in node.kwargs.items()]
+        return f"{target(overload)}({', '.join([*args, f'{result}={operand.name}'])})"
     others = list(node.args)
     others.remove(operand)
     return f"{operand.name}.{IN_PLACE[node.target]}({', '.join(argument(a) for a in others)})"

@@ -8,7 +8,7 @@ what the printed text does: views share memory, some calls write into an operand
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,11 @@ from torch import fx
 from tapeless.ir import graph as ir
 from tapeless.ir.cost import likely_bytes, workspace
 from tapeless.ir.custom import inlined
-from tapeless.ir.reuse import reusable_operands
+from tapeless.ir.reuse import Terms, own_results, reusable_operands
 from tapeless.partition.rederive import is_view
 from tapeless.partition.split import Split
+
+UNRECORDED = Terms(unrecorded=True)
 
 
 @dataclass(frozen=True)
@@ -32,56 +34,65 @@ class Peak:
 
 def peak(parts: Split) -> Peak:
     """Of a step in which every output that can gets a cotangent, and every gradient is wanted."""
-    memory = _Memory()
+    memory = Memory()
     forward, backward = inlined(parts.forward), inlined(parts.backward)
     results = memory.run(forward, [()] * len(ir.inputs(forward)))
     held = {storage for storages in results[: parts.real_outputs] for storage in storages}
     between = memory.total
-    cotangents = [_Storage(likely_bytes(ir.value(node))) for node in ir.inputs(backward)]
+    cotangents = [Storage(likely_bytes(ir.value(node))) for node in ir.inputs(backward)]
     given = [(storage,) for storage in cotangents[: len(parts.cotangent_outputs)]]
     memory.allocate(storage for (storage,) in given)
     captured = [*(() for _ in parts.captured_inputs), *(results[i] for i in parts.captured_outputs)]
-    memory.run(backward, [*given, *captured], held)
+    memory.run(backward, [*given, *captured], held, _terms(parts, own_results(forward)))
     return Peak(between, memory.most)
 
 
+def _terms(parts: Split, own: Collection[int]) -> Terms:
+    """How the backward will run once its cotangents are known."""
+    first = len(parts.cotangent_outputs) + len(parts.captured_inputs)
+    donated = (first + k for k, i in enumerate(parts.captured_outputs) if i in own and i >= parts.real_outputs)
+    return Terms(unrecorded=True, donated=tuple(donated), defined=True)
+
+
 @dataclass(frozen=True, eq=False)
-class _Storage:
+class Storage:
     """A piece of memory, in which several values may live."""
 
     size: int
 
 
-Storages = tuple[_Storage, ...]
+Storages = tuple[Storage, ...]
 
 
 @dataclass
-class _Memory:
+class Memory:
     """The storages that are alive, and the most bytes that were."""
 
-    alive: set[_Storage] = field(default_factory=set)
+    alive: set[Storage] = field(default_factory=set)
     total: int = 0
     most: int = 0
 
-    def allocate(self, storages: Iterable[_Storage], beside: int = 0) -> None:
+    def allocate(self, storages: Iterable[Storage], beside: int = 0) -> None:
         """Room for `storages`, and for as much `beside` that is given back at once."""
         for storage in storages:
             self.alive.add(storage)
             self.total += storage.size
         self.most = max(self.most, self.total + beside)
 
-    def free(self, storages: Iterable[_Storage]) -> None:
+    def free(self, storages: Iterable[Storage]) -> None:
         for storage in self.alive.intersection(storages):
             self.alive.remove(storage)
             self.total -= storage.size
 
-    def run(self, graph: fx.Graph, given: Sequence[Storages], held: Iterable[_Storage] = ()) -> list[Storages]:
+    def run(
+        self, graph: fx.Graph, given: Sequence[Storages], held: Iterable[Storage] = (), terms: Terms = UNRECORDED
+    ) -> list[Storages]:
         """Walk a program whose inputs live in the storages `given`; those of its results, which stay alive."""
-        lives, made = _places(graph, given)
+        lives, made = places(graph, given, terms)
         results = [lives[r] if isinstance(r, fx.Node) else () for r in ir.outputs(graph)]
         kept = {storage for storages in results for storage in storages}.union(held)
         last = {s: node for node in graph.nodes for a in (node, *node.all_input_nodes) for s in lives.get(a, ())}
-        dying: dict[fx.Node, list[_Storage]] = {}
+        dying: dict[fx.Node, list[Storage]] = {}
         for storage, node in last.items():
             if storage not in kept:
                 dying.setdefault(node, []).append(storage)
@@ -91,13 +102,13 @@ class _Memory:
         return results
 
 
-def _places(
-    graph: fx.Graph, given: Sequence[Storages]
-) -> tuple[dict[fx.Node, Storages], dict[fx.Node, list[_Storage]]]:
+def places(
+    graph: fx.Graph, given: Sequence[Storages], terms: Terms
+) -> tuple[dict[fx.Node, Storages], dict[fx.Node, list[Storage]]]:
     """The storages in which each value lives, and those that each call makes."""
     lives: dict[fx.Node, Storages] = dict(zip(ir.inputs(graph), given, strict=True))
-    taken = reusable_operands(graph, defined=True)
-    made: dict[fx.Node, list[_Storage]] = {}
+    taken = reusable_operands(graph, terms)
+    made: dict[fx.Node, list[Storage]] = {}
     for node in graph.nodes:
         if node.op != "call_function":
             lives.setdefault(node, ())
@@ -107,7 +118,7 @@ def _places(
         elif node in taken or is_view(node):
             lives[node] = lives[taken.get(node) or node.all_input_nodes[0]]
         else:
-            made[node] = [_Storage(likely_bytes(part)) for part in _parts(ir.value(node))]
+            made[node] = [Storage(likely_bytes(part)) for part in _parts(ir.value(node))]
             lives[node] = tuple(made[node])
     return lives, made
 

@@ -5,6 +5,8 @@
 - A size made of other sizes: those are saved, and of second order the backward may make other sizes of them.
 - A copy or a mask at least twice as large as what it is made of: a repeated key, a causal mask, a number widened. It is
   written faster than a larger value is read back, and nobody pays for keeping it.
+- A sum or product of a megabyte or more of what the backward has at hand anyway: one pass over memory, as long as what
+  it saves is kept.
 
 Where a plan has decided (`plan`), that holds instead: of second order the same forward is divided once more.
 
@@ -14,7 +16,7 @@ The other way round, a small view of a large value that nobody else keeps is sav
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import fx
@@ -48,6 +50,10 @@ MOVES = frozenset([
     aten.logical_or, aten.logical_not, aten.bitwise_and, aten.bitwise_or, aten.bitwise_not,
 ])  # fmt: skip
 
+ONE_PASS = frozenset([aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.silu.default])
+
+LARGE = 2**20  # bytes from which a value is worth a pass over memory
+
 GROWTH = 2  # how many times larger than its sources a value is that is made again
 
 
@@ -67,6 +73,23 @@ def rederived(joint: Joint) -> set[fx.Node]:
             found.add(node)
             sources[node] = below
     return found
+
+
+def made_at_hand(
+    joint: Joint, again: Collection[fx.Node], kept: Sequence[fx.Node], overwritten: Collection[fx.Node]
+) -> list[fx.Node]:
+    """Those of the values that would be `kept` which are made of others that the backward has, in one pass."""
+    returned = {node for node in joint.outputs if isinstance(node, fx.Node)}
+    at_hand = set(kept).difference(overwritten)
+    for node in joint.graph.nodes:
+        if node in again and at_hand.issuperset(node.all_input_nodes):
+            at_hand.add(node)
+    return [
+        node
+        for node in kept
+        if node.target in ONE_PASS and ir.again(node) is None and node not in returned
+        and likely_bytes(ir.value(node)) >= LARGE and at_hand.issuperset(node.all_input_nodes)
+    ]  # fmt: skip
 
 
 def is_free(node: fx.Node) -> bool:

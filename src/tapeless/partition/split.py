@@ -19,7 +19,7 @@ from tapeless.ir.copying import copy_nodes
 from tapeless.ir.narrow import narrow
 from tapeless.partition.companions import Companions
 from tapeless.partition.cross_entropy import join_cross_entropy
-from tapeless.partition.rederive import copy_small_views, rederived
+from tapeless.partition.rederive import copy_small_views, made_at_hand, rederived
 
 aten = torch.ops.aten
 
@@ -65,7 +65,11 @@ class Split:
 
 def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     """Cut the joint graph where the forward ends, so that the step is fast."""
-    return divide(joint, derived_again(joint, mutated))
+    again = derived_again(joint, mutated)
+    for node in made_at_hand(joint, again, needed(joint, again)[1], {joint.inputs[i] for i in mutated}):
+        ir.set_again(node, True)  # of second order, too
+        again.add(node)
+    return divide(joint, again)
 
 
 def derived_again(joint: Joint, mutated: Sequence[int] = ()) -> set[fx.Node]:

@@ -17,6 +17,7 @@ import torch
 from torch.autograd import forward_ad
 
 from tapeless import torch_internals
+from tapeless.backends.python import Given
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate
@@ -205,15 +206,29 @@ def _gradients(ctx: Any, cotangents: tuple[Any, ...]) -> list[Any]:
     if recording:
         return _differentiable(ctx, mask, wanted, cotangents)
     backward = program.backward(variant, mask, wanted)
-    args = backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)])
-    if isinstance(variant, Fused):
-        return _fused(ctx, backward, args, cotangents, wanted)
-    del cotangents
+    ctx.readers.append(reader := object())
+    try:
+        args = _handed_over(ctx, backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)]))
+        if isinstance(variant, Fused):
+            return _fused(ctx, backward, args, cotangents, wanted)
+        del cotangents
+        if torch_internals.autocast_enabled():  # the program says which dtypes it wants
+            with torch_internals.without_autocast():
+                return backward.spread(backward.run(args))
+        return backward.spread(backward.run(args))
+    finally:
+        ctx.readers.remove(reader)
+
+
+def _handed_over(ctx: Any, args: list[Any]) -> list[Any]:
+    """What a backward is given: for good, if this is the last time and nobody else can see what was saved for it.
+
+    Note [Readers]: who reads what is saved enters `ctx.readers` before, and leaves it when it is done; hooks and
+    backwards that are recorded stay. Once what is saved has been cleared nobody new gets at it, so whoever finds
+    itself alone from then on may write to it.
+    """
     ctx.maybe_clear_saved_tensors()
-    if torch_internals.autocast_enabled():  # the program says which dtypes it wants
-        with torch_internals.without_autocast():
-            return backward.spread(backward.run(args))
-    return backward.spread(backward.run(args))
+    return args if torch_internals.keeps_graph() or len(ctx.readers) > 1 else Given(args)
 
 
 def _apart(outs: list[Any], args: Sequence[Any], program: Program) -> list[Any]:
@@ -285,6 +300,7 @@ def _type_of(out: Any, index: int, variant: Variant | Fused) -> _Type | None:
 
 def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
     """The backward as a call that autograd records, and that carries tangents."""
+    ctx.readers.append("recorded")  # for good: it saves what it reads
     available = [*_coerced(cotangents, ctx.variant.formats), *_saved(ctx)]
     recording = torch.is_grad_enabled()
     requires_grad = tuple(recording and isinstance(a, torch.Tensor) and a.requires_grad for a in available)
@@ -296,6 +312,7 @@ def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any
 
 def _batched(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
     """The backward on a batch of cotangents, one operator at a time: autograd records what is inside the batch."""
+    ctx.readers.append("recorded")
     backward = ctx.variant.specialized(mask, wanted)  # never the general form, which tests what has arrived
     with torch_internals.without_autocast():
         args = backward.select([*_coerced(cotangents, ctx.variant.formats), *_saved(ctx)])
@@ -304,10 +321,9 @@ def _batched(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> l
 
 def _fused(ctx: Any, backward: Any, args: list[Any], cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
     """The compiled backward; should it not know the strides of what it is given, the generated one."""
-    if ctx.shares or torch_internals.keeps_graph():  # others hold what the backward writes to, or it runs again
+    if not isinstance(args, Given):  # others hold what the backward writes to, or it runs again
         for k in ctx.variant.donated:
             args[k] = args[k].clone()
-    ctx.maybe_clear_saved_tensors()
     try:
         with torch_internals.without_autocast():
             return backward.spread(backward.run(args))
@@ -392,7 +408,7 @@ def _save(ctx: Any, captured: list[Any]) -> None:
     if ctx.variant.saves_numbers:
         ctx.numbers = [None if isinstance(v, torch.Tensor) else v for v in captured]
         captured = [v for v in captured if isinstance(v, torch.Tensor)]
-    ctx.shares = isinstance(ctx.variant, Fused) and torch_internals.has_saving_hooks()
+    ctx.readers = ["hooks"] if torch_internals.has_saving_hooks() else []
     if captured:
         ctx.save_for_backward(*captured)
 

@@ -19,7 +19,7 @@ from tapeless.errors import TapelessError
 from tapeless.ir import graph as ir
 from tapeless.ir import text
 from tapeless.runtime.signature import Mask, Signature
-from tapeless.runtime.variant import Backward, Variant, captured, runnable
+from tapeless.runtime.variant import Backward, Variant, captured, memory_of, runnable
 
 
 class NotServed(TapelessError):
@@ -81,15 +81,11 @@ class Fused:
         """Nothing that is saved may share memory with what the caller can change, for autograd would not notice, nor,
         if the backward writes to it, with what else is saved."""
         real = self.parts.real_outputs
-        visible = {_memory(value) for value in (*args, *outs[:real])} - {None}
-        saved = [memory for value in outs[real:] if (memory := _memory(value)) is not None]
+        visible = {memory_of(value) for value in (*args, *outs[:real])} - {None}
+        saved = [memory for value in outs[real:] if (memory := memory_of(value)) is not None]
         if visible & set(saved) or (self.donated and len(set(saved)) < len(saved)):
             raise NotServed
         self._checked = True
-
-
-def _memory(value: Any) -> int | None:
-    return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) and value.numel() else None
 
 
 def order_of(variant: Variant, backward: Backward, mask: Mask, types: Sequence[TensorType | str]) -> Order:

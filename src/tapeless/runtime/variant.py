@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,9 @@ from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph, prune_inputs
 from tapeless.ir.custom import inline_custom, inlined
 from tapeless.ir.narrow import narrow
+from tapeless.ir.reuse import Terms, own_results
 from tapeless.ir.sums import gather_sums
+from tapeless.partition.schedule import with_lower_peak
 from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
 from tapeless.runtime.derivatives import differentiate_graph
@@ -40,10 +43,15 @@ class Backward:
     backend: str = "python"
     cache: bool | str = False  # see `compile_graph`
     noughts: tuple[tuple[int, torch.Tensor], ...] = ()  # inputs whose gradients are sent as noughts, and their types
+    temporaries: tuple[int, ...] = ()  # those of its arguments that are saved for it alone
+    donated: tuple[int, ...] = ()  # those of them that share memory with nothing else
 
     @cached_property
     def run(self) -> Boxed:
-        return compile_graph(self.runnable, "backward", self.backend, self.cache)
+        graph, terms = self.runnable, Terms(True, self.donated)
+        if self.backend == "python" and not any(map(ir.guard, graph.nodes)):
+            graph = with_lower_peak(copy_graph(graph), self.temporaries, terms)
+        return compile_graph(graph, "backward", self.backend, self.cache, terms)
 
     @property
     def runnable(self) -> fx.Graph:
@@ -89,15 +97,29 @@ class Variant:
         self.outputs = len(results)
         self.constant_outputs = self._constant_outputs()
         self.saves_numbers = not all(ir.is_tensor(node) for node in parts.captures)
+        self._checked = False
 
     def use(self, backend: str) -> None:
         """From now on the forward, and backwards that are not made yet, run on another backend."""
         self.backend = backend
-        self.forward = compile_graph(runnable(self.parts.forward), "forward", backend, self.cache)
+        graph = runnable(self.parts.forward)
+        self.forward = compile_graph(graph, "forward", backend, self.cache, Terms(unrecorded=True))
+        # Temporaries in memory of their own; what another backend makes of a graph may share it.
+        own = own_results(graph) if backend == "python" else frozenset()
+        self.own = frozenset(i for i in own if i >= self.parts.real_outputs)
 
     def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         """What is kept for the backward."""
+        if not self._checked:
+            self._check(args, outs)
         return captured(self.parts, args, outs)
+
+    def _check(self, args: Sequence[Any], outs: Sequence[Any]) -> None:
+        """Do kernels hand out the memory that they are thought to? Seen at the first call: it is theirs, not sizes'."""
+        held = Counter(memory for value in (*args, *outs) if (memory := memory_of(value)) is not None)
+        if any((memory := memory_of(outs[i])) is not None and held[memory] > 1 for i in self.own):
+            self.own = frozenset()
+        self._checked = True
 
     def _constant_outputs(self) -> list[int]:
         """Outputs that no gradient will ever reach."""
@@ -146,8 +168,18 @@ class Variant:
         keys = [*parts.cotangent_outputs, *parts.capture_keys]
         kept = [keys[k] for k in prune_inputs(graph)]  # of `full`, what only undefined cotangents need is not saved
         arguments = tuple(key if isinstance(key, int) else saved[key] for key in kept)
-        inputs = len(self.signature.wrt)
-        return Backward(graph, arguments, parts.gradient_inputs, inputs, self.backend, self.cache, noughts)
+        alone = {saved[key]: key[1] for key in saved if key[0] == "output" and key[1] >= self.parts.real_outputs}
+        return Backward(
+            graph=graph,
+            arguments=arguments,
+            gradient_inputs=parts.gradient_inputs,
+            inputs=len(self.signature.wrt),
+            backend=self.backend,
+            cache=self.cache,
+            noughts=noughts,
+            temporaries=tuple(k for k, argument in enumerate(arguments) if argument in alone),
+            donated=tuple(k for k, argument in enumerate(arguments) if alone.get(argument) in self.own),
+        )
 
     def _take_noughts(self, parts: Split, graph: fx.Graph) -> tuple[tuple[int, torch.Tensor], ...]:
         """Gradients of another program's temporaries that are zero: the graph need not make tensors of them."""
@@ -172,6 +204,11 @@ def captured(parts: Any, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
     found = [args[i] for i in parts.captured_inputs]
     found += [outs[i] for i in parts.captured_outputs]
     return found
+
+
+def memory_of(value: Any) -> int | None:
+    """The memory that a tensor lies in."""
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) and value.numel() else None
 
 
 def runnable(forward: fx.Graph) -> fx.Graph:

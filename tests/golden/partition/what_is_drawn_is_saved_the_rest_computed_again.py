@@ -1,7 +1,7 @@
 # memory: small
 def f(x):
     kept = F.dropout(x, 0.5)
-    return (kept.sin() * kept.exp()).sum()
+    return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept.tan()).sum()
 
 
 inputs = (torch.randn(16, 16),)
@@ -15,36 +15,64 @@ def forward(args):
     getitem = native_dropout[1]  # bool[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
     kept = native_dropout[0]  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
     del native_dropout
-    sin = torch.sin(kept)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum()
-    exp = torch.exp(kept)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum()
-    mul = sin.mul_(exp)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum()
+    sin = torch.sin(kept)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    exp = torch.exp(kept)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    mul = sin.mul_(exp)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
     del sin, exp
-    sum_1 = torch.sum(mul)  # f32[]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum()
+    sum_1 = torch.sum(mul)  # f32[]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
     del mul
-    return [sum_1, getitem, kept]
+    cos = torch.cos(kept)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    tan = torch.tan(kept)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    mul_1 = torch.mul(cos, tan)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    sum_2 = torch.sum(mul_1)  # f32[]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    del mul_1
+    add = torch.add(sum_1, sum_2)  # f32[]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    del sum_1, sum_2
+    return [add, getitem, kept, cos, tan]
 
 
 def backward(args):
-    # g_sum_1: f32[]
+    # g_add: f32[]
     # getitem: bool[16, 16]
     # kept: f32[16, 16]
-    g_sum_1, getitem, kept = args
+    # cos: f32[16, 16]
+    # tan: f32[16, 16]
+    g_add, getitem, kept, cos, tan = args
     args.clear()
-    expand = g_sum_1.expand([16, 16])  # f32[16, 16]  grad_of sum_1  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum()
-    del g_sum_1
-    exp = torch.exp(kept)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum()
-    mul_1 = torch.mul(expand, exp)  # f32[16, 16]  grad_of mul  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum()
-    sin = torch.sin(kept)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum()
-    mul_2 = sin.mul_(expand)  # f32[16, 16]  grad_of mul  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum()
-    del expand, sin
-    mul_3 = mul_2.mul_(exp)  # f32[16, 16]  grad_of exp  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum()
-    del mul_2, exp
-    cos = torch.cos(kept)  # f32[16, 16]  grad_of sin  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum()
+    expand = g_add.expand([16, 16])  # f32[16, 16]  grad_of sum_2  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    mul_2 = torch.mul(expand, tan)  # f32[16, 16]  grad_of mul_1  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    mul_3 = torch.mul(expand, cos)  # f32[16, 16]  grad_of mul_1  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    del expand, cos
+    pow_1 = torch.pow(tan, 2)  # f32[16, 16]  grad_of tan  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    del tan
+    add_1 = pow_1.add_(1)  # f32[16, 16]  grad_of tan  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    del pow_1
+    mul_4 = mul_3.mul_(add_1)  # f32[16, 16]  grad_of tan  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    del mul_3, add_1
+    sin_1 = torch.sin(kept)  # f32[16, 16]  grad_of cos  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    neg = sin_1.neg_()  # f32[16, 16]  grad_of cos  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    del sin_1
+    mul_5 = mul_2.mul_(neg)  # f32[16, 16]  grad_of cos  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    del mul_2, neg
+    g_kept = mul_4.add_(mul_5)  # f32[16, 16]  total of kept  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
+    del mul_4, mul_5
+    expand_1 = g_add.expand([16, 16])  # f32[16, 16]  grad_of sum_1  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    del g_add
+    exp = torch.exp(kept)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    mul_6 = torch.mul(expand_1, exp)  # f32[16, 16]  grad_of mul  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    sin = torch.sin(kept)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    mul_7 = sin.mul_(expand_1)  # f32[16, 16]  grad_of mul  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    del expand_1, sin
+    mul_8 = mul_7.mul_(exp)  # f32[16, 16]  grad_of exp  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    del mul_7, exp
+    g_kept_1 = g_kept.add_(mul_8)  # f32[16, 16]  total of kept  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
+    del g_kept, mul_8
+    cos_1 = torch.cos(kept)  # f32[16, 16]  grad_of sin  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
     del kept
-    mul_4 = mul_1.mul_(cos)  # f32[16, 16]  grad_of sin  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum()
-    del mul_1, cos
-    g_kept = mul_3.add_(mul_4)  # f32[16, 16]  total of kept  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
-    del mul_3, mul_4
-    native_dropout_backward = aten.native_dropout_backward.default(g_kept, getitem, 2.0)  # f32[16, 16]  grad_of native_dropout  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
-    del g_kept, getitem
+    mul_9 = mul_6.mul_(cos_1)  # f32[16, 16]  grad_of sin  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
+    del mul_6, cos_1
+    g_kept_2 = g_kept_1.add_(mul_9)  # f32[16, 16]  total of kept  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
+    del g_kept_1, mul_9
+    native_dropout_backward = aten.native_dropout_backward.default(g_kept_2, getitem, 2.0)  # f32[16, 16]  grad_of native_dropout  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
+    del g_kept_2, getitem
     return [native_dropout_backward]
