@@ -118,9 +118,7 @@ def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
             strides = torch_internals.strides_given(compiled_forward)
             chosen = {n: s for n, k in wiring.captured_outputs.items() if (s := strides[k])}
             torch_internals.take_strides(backward, chosen)
-        with_lower_peak(
-            backward.graph, wiring.saved, Terms(fused=True)
-        )  # Inductor starts from it when it looks for an order
+        with_lower_peak(backward.graph, wiring.saved, Terms(fused=True))  # from which Inductor starts to look for one
         backward.recompile()
         gradients = len(backward.graph.output_node().args[0])  # type: ignore[arg-type]
         compiled_backward = _compiled(backward, True, gradients, wiring.donated)
