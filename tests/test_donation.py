@@ -331,3 +331,17 @@ def test_the_gradient_of_a_weight_waits_for_room():
 
     assert ir.calls(graph).index(weight) > ir.calls(graph).index(through[1])
     graph.lint()
+
+
+def test_calls_at_the_peak():
+    """Where memory is fullest a product takes no room beside its result."""
+    graph = fx.Graph()
+    large, small = graph.placeholder("large"), graph.placeholder("small")
+    wide = graph.call_function(torch.ops.aten.mm.default, (large, small))
+    narrow = graph.call_function(torch.ops.aten.mm.default, (small, small))
+    graph.output([wide, narrow])
+    for node, rows in ((large, 1000), (small, 10), (wide, 1000), (narrow, 10)):
+        ir.set_value(node, torch.empty(rows, 10))
+
+    assert {wide} == schedule.at_the_peak(graph, {0}, Terms(fused=True), 1) - {large, small, graph.output_node()}
+    assert {wide, narrow} <= schedule.at_the_peak(graph, {0}, Terms(fused=True), 100_000)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -15,14 +15,15 @@ from torch import fx
 from tapeless import torch_internals
 from tapeless.background.cut import cut
 from tapeless.background.order import Answer, Order, TensorType
-from tapeless.background.products import prefer_faster_products
+from tapeless.background.products import SCRATCH, prefer_faster_products
 from tapeless.errors import Unsupported
 from tapeless.ir.reuse import Terms
-from tapeless.partition.schedule import with_lower_peak
+from tapeless.partition.schedule import at_the_peak, with_lower_peak
 from tapeless.torch_internals import Artifact
 
 Boxed = Callable[[list[Any]], list[Any]]
 
+FUSED = Terms(fused=True)
 
 _COMPILERS = max(1, (os.cpu_count() or 1) - 1)  # the program has a processor to itself
 
@@ -73,10 +74,17 @@ def build(order: Order) -> Answer:
     return answer(torch_internals.guards_on(fake_mode, list(sizes.values())))
 
 
-def _compiled(graph: fx.GraphModule, backward: bool, visible: int, donated: Sequence[int] = ()) -> Any:
+def _compiled(
+    graph: fx.GraphModule,
+    backward: bool,
+    visible: int,
+    donated: Sequence[int] = (),
+    crowded: Collection[fx.Node] = (),
+) -> Any:
+    """`crowded`: the calls at which there is no memory to spare."""
     if all(node.op in ("placeholder", "output") for node in graph.graph.nodes):
         raise Unsupported("nothing is left to be computed")
-    prefer_faster_products(graph)
+    prefer_faster_products(graph, crowded)
     torch_internals.keep_biases_apart(graph)
     return torch_internals.compile_decomposed(graph, backward, visible, donated)
 
@@ -118,10 +126,11 @@ def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
             strides = torch_internals.strides_given(compiled_forward)
             chosen = {n: s for n, k in wiring.captured_outputs.items() if (s := strides[k])}
             torch_internals.take_strides(backward, chosen)
-        with_lower_peak(backward.graph, wiring.saved, Terms(fused=True))  # from which Inductor starts to look for one
+        with_lower_peak(backward.graph, wiring.saved, FUSED)  # from which Inductor starts to look for one
         backward.recompile()
+        crowded = at_the_peak(backward.graph, wiring.saved, FUSED, order.threads * SCRATCH)
         gradients = len(backward.graph.output_node().args[0])  # type: ignore[arg-type]
-        compiled_backward = _compiled(backward, True, gradients, wiring.donated)
+        compiled_backward = _compiled(backward, True, gradients, wiring.donated, crowded)
     return lambda guards: Answer(
         forward=Artifact.of(compiled_forward),
         guards=guards,

@@ -13,7 +13,7 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,16 @@ FEWEST = 2_000_000  # multiplications of a product; of fewer, the call of oneDNN
 MOST = 300_000_000  # that are timed: a larger product is taken for a part of it
 GAIN = 0.97  # the part of torch's time that oneDNN may take, for rounding changes with it
 ROUNDS = 9  # at most
+SCRATCH = 700_000  # bytes that oneDNN takes for a product, at most, if one thread works
 CLEAR = 3  # rounds that are enough if they agree
 SECONDS = 0.003  # that a product takes at least, repeated, while it is timed
 
 _lock = threading.Lock()
 
 
-def prefer_faster_products(module: fx.GraphModule) -> None:
+def prefer_faster_products(module: fx.GraphModule, except_at: Collection[fx.Node] = ()) -> None:
     """Let oneDNN multiply in a decomposed graph wherever it is faster."""
-    torch_internals.replace_products(module, _is_faster)
+    torch_internals.replace_products(module, _is_faster, except_at)
 
 
 def _is_faster(a: Tensor, b: Tensor) -> bool:

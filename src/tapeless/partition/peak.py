@@ -71,6 +71,7 @@ class Memory:
     alive: set[Storage] = field(default_factory=set)
     total: int = 0
     most: int = 0
+    during: dict[fx.Node, int] = field(default_factory=dict)  # the bytes that are alive during a call
 
     def allocate(self, storages: Iterable[Storage], beside: int = 0) -> None:
         """Room for `storages`, and for as much `beside` that is given back at once."""
@@ -98,6 +99,7 @@ class Memory:
                 dying.setdefault(node, []).append(storage)
         for node in graph.nodes:
             self.allocate(made.get(node, ()), workspace(node))
+            self.during[node] = self.total + workspace(node)
             self.free(dying.get(node, ()))
         return results
 

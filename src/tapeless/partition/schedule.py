@@ -30,9 +30,7 @@ AHEAD = 32  # calls that wait, of which one is looked for that fits
 
 def with_lower_peak(graph: fx.Graph, temporaries: Collection[int], terms: Terms) -> fx.Graph:
     """Reorder `graph`, in place. Its inputs at `temporaries` are freed when they have been read."""
-    given = [
-        (Storage(likely_bytes(ir.value(node))),) if k in temporaries else () for k, node in enumerate(ir.inputs(graph))
-    ]
+    given = _given(graph, temporaries)
     before, most = ir.calls(graph), _peak(graph, given, terms)
     waiting = _deferrable(graph)
     if most < SMALL or not waiting or any(_is_random(node) for node in before):
@@ -44,11 +42,27 @@ def with_lower_peak(graph: fx.Graph, temporaries: Collection[int], terms: Terms)
     return graph
 
 
+def at_the_peak(graph: fx.Graph, temporaries: Collection[int], terms: Terms, room: int) -> set[fx.Node]:
+    """The calls during which there is less room than that below the peak. Otherwise as `with_lower_peak`."""
+    memory = _walked(graph, _given(graph, temporaries), terms)
+    return {node for node, total in memory.during.items() if total + room > memory.most}
+
+
+def _given(graph: fx.Graph, temporaries: Collection[int]) -> list[Storages]:
+    return [
+        (Storage(likely_bytes(ir.value(node))),) if k in temporaries else () for k, node in enumerate(ir.inputs(graph))
+    ]
+
+
 def _peak(graph: fx.Graph, given: Sequence[Storages], terms: Terms) -> int:
+    return _walked(graph, given, terms).most
+
+
+def _walked(graph: fx.Graph, given: Sequence[Storages], terms: Terms) -> Memory:
     memory = Memory()
     memory.allocate(storage for storages in given for storage in storages)
     memory.run(graph, given, (), terms)
-    return memory.most
+    return memory
 
 
 def _is_random(node: fx.Node) -> bool:

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import pathlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -130,13 +130,15 @@ def _lowering(name: str, choice: Any) -> Any:
     return lower
 
 
-def replace_products(module: fx.GraphModule, is_faster: Callable[[Tensor, Tensor], bool]) -> None:
+def replace_products(
+    module: fx.GraphModule, is_faster: Callable[[Tensor, Tensor], bool], except_at: Collection[fx.Node] = ()
+) -> None:
     """Let oneDNN multiply in a decomposed graph where `is_faster` says so of the operands."""
     if not can_multiply():
         return
     _register_lowerings()
     for node in module.graph.nodes:
-        if _is_plain(node) and is_faster(*(factor.meta["val"] for factor in node.args[-2:])):
+        if node not in except_at and _is_plain(node) and is_faster(*(factor.meta["val"] for factor in node.args[-2:])):
             node.target = _OURS[node.target]
     module.recompile()
 
