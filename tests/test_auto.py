@@ -387,7 +387,7 @@ def trains_on_after_one_warning(match):
 
 def test_the_compiler_is_killed(own_compiler):
     customer = Customer()
-    own_compiler.submit("no order at all", customer)
+    own_compiler.submit(lambda: "no order at all", customer)
     while own_compiler._process is None:
         time.sleep(0.01)
     os.kill(own_compiler._process.pid, signal.SIGKILL)
@@ -445,9 +445,9 @@ def test_nothing_is_compiled_for_a_program_that_is_gone(own_compiler, monkeypatc
 
     monkeypatch.setattr(own_compiler, "_ask", answer)
     first, gone, last = Customer(), Customer(), Customer()
-    own_compiler.submit("first", first)
-    own_compiler.submit("gone", gone)
-    own_compiler.submit("last", last)
+    own_compiler.submit(lambda: "first", first)
+    own_compiler.submit(lambda: "gone", gone)
+    own_compiler.submit(lambda: "last", last)
     del gone
     gate.set()
     start = time.monotonic()
@@ -456,6 +456,23 @@ def test_nothing_is_compiled_for_a_program_that_is_gone(own_compiler, monkeypatc
         time.sleep(0.05)
 
     assert ["first", "last"] == asked
+
+
+def test_an_order_that_cannot_be_written(own_compiler):
+    """Who ordered it is told, and the next one is served."""
+    customers = Customer(), Customer()
+
+    def write():
+        raise ValueError("no words")
+
+    for customer in customers:
+        own_compiler.submit(write, customer)
+    start = time.monotonic()
+    while not hasattr(customers[1], "answer"):
+        assert time.monotonic() - start < PATIENCE
+        time.sleep(0.05)
+
+    assert [Failure("ValueError: no words")] * 2 == [customer.answer for customer in customers]
 
 
 PROGRAM = """

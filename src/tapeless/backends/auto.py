@@ -10,6 +10,7 @@ import operator
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -139,15 +140,8 @@ class Auto:
         self.state = "compiling"
         self._before = Stopwatch(self._plain)
         self._strides = [arg.stride() for arg in args]
-        order = Order(
-            forward=text.functional_program(self.graph, "forward"),
-            inputs=types,
-            real_outputs=len(ir.outputs(self.graph)),
-            sizes={},
-            threads=torch.get_num_threads(),
-            precision=torch.get_float32_matmul_precision(),
-        )
-        COMPILER.submit(order, self, self._cache)
+        settings = torch.get_num_threads(), torch.get_float32_matmul_precision()  # of this thread
+        COMPILER.submit(partial(_order_of, self.graph, types, *settings), self, self._cache)
 
     def ready(self, answer: Answer | Failure) -> None:
         """In another thread: what was compiled is loaded."""
@@ -159,6 +153,17 @@ class Auto:
             self._answer = self._for_known_strides(compiled) if self.watches_strides else compiled
         except Exception as problem:
             self._answer = Failure(f"{type(problem).__name__}: {problem}")
+
+
+def _order_of(graph: fx.Graph, types: tuple[TensorType | str, ...], threads: int, precision: str) -> Order:
+    return Order(
+        forward=text.functional_program(graph, "forward"),
+        inputs=types,
+        real_outputs=len(ir.outputs(graph)),
+        sizes={},
+        threads=threads,
+        precision=precision,
+    )
 
 
 def types_of(graph: fx.Graph, args: Sequence[Any]) -> tuple[TensorType | str, ...]:

@@ -16,8 +16,9 @@ import queue
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from tapeless import cache, torch_internals
@@ -35,11 +36,19 @@ class Customer(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """What is ordered, for whom, and where answers are kept (see `Options.cache`)."""
+    """What is ordered, for whom, and where answers are kept (see `Options.cache`).
 
-    order: Order
+    An order is written when its turn comes, by the thread that hands it over: the text of a long program takes a while.
+    """
+
+    write: Callable[[], Order]
     customer: weakref.ref[Customer]
     cache: bool | str
+
+    @cached_property
+    def order(self) -> Order:
+        with _giving_way():
+            return self.write()
 
     def place(self) -> cache.Place | None:
         """Where the answer to the order is kept: by all that decides it. Its kernels are where Inductor keeps them."""
@@ -73,9 +82,9 @@ class Compiler:
         self._failed: str | None = None
         self._serving = self._stopped = False
 
-    def submit(self, order: Order, customer: Customer, cache: bool | str = False) -> None:
-        """Have `order` compiled for `customer`. Takes no time."""
-        self._put(Request(order, weakref.ref(customer), cache))
+    def submit(self, write: Callable[[], Order], customer: Customer, cache: bool | str = False) -> None:
+        """Have the order that `write` writes, in another thread, compiled for `customer`. Takes no time."""
+        self._put(Request(write, weakref.ref(customer), cache))
 
     def expect(self) -> None:
         """Orders may come: the process is started, if it has a processor to itself, and loads what it will need."""
@@ -99,11 +108,17 @@ class Compiler:
     def _serve(self) -> None:
         """Go from request to request."""
         while True:
-            request = self._requests.get()
-            if request is None:
-                self._ask(None)
-            elif request.customer() is not None:
-                request.hand_over(self._answer(request))
+            self._serve_one(self._requests.get())
+
+    def _serve_one(self, request: Request | None) -> None:
+        if request is None:
+            self._ask(None)
+        elif request.customer() is not None:
+            try:
+                answer = self._answer(request)
+            except Exception as problem:  # the order could not be written
+                answer = Failure(f"{type(problem).__name__}: {problem}")
+            request.hand_over(answer)
 
     def _answer(self, request: Request) -> Answer | Failure:
         """What was compiled: before, or now, which may take long."""

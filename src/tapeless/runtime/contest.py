@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -93,7 +94,9 @@ class Contest:
         self._ordered = True
         with self._lock:
             self._wrap(self.plain, backward)
-        COMPILER.submit(order_of(self.plain, backward, self.mask, self._types), self, self.plain.cache)
+        settings = torch.get_num_threads(), torch.get_float32_matmul_precision()  # of this thread
+        write = partial(order_of, self.plain, backward, self.mask, self._types, *settings)
+        COMPILER.submit(write, self, self.plain.cache)
 
     def _can_be_ordered(self, backward: Backward) -> bool:
         return all(can_be_ordered(inlined(graph)) for graph in (self.plain.parts.forward, backward.graph))

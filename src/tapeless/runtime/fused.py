@@ -88,7 +88,9 @@ class Fused:
         self._checked = True
 
 
-def order_of(variant: Variant, backward: Backward, mask: Mask, types: Sequence[TensorType | str]) -> Order:
+def order_of(
+    variant: Variant, backward: Backward, mask: Mask, types: Sequence[TensorType | str], threads: int, precision: str
+) -> Order:
     """The forward and backward of a variant as an order."""
     parts, signature = variant.parts, variant.signature
     cotangents = tuple(i for i in parts.cotangent_outputs if mask[i])
@@ -97,8 +99,8 @@ def order_of(variant: Variant, backward: Backward, mask: Mask, types: Sequence[T
         inputs=tuple(types),
         real_outputs=parts.real_outputs,
         sizes=sizes_in(variant),
-        threads=torch.get_num_threads(),
-        precision=torch.get_float32_matmul_precision(),
+        threads=threads,
+        precision=precision,
         backward=text.functional_program(backward.runnable, "backward"),
         cotangents=cotangents,
         formats=tuple(variant.formats[i] for i in cotangents),
