@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import pathlib
 import threading
 from collections.abc import Callable, Collection
@@ -19,6 +20,7 @@ from torch import fx
 Tensor = torch.Tensor
 aten = torch.ops.aten
 
+SMALL = 2_000_000  # multiplications of a product; of more, copying a bias to every row is nothing beside it
 PREFIX = "tapeless_"  # of what Inductor's code calls
 
 # at::native::mkldnn_matmul(Tensor const& a, Tensor const& b, Tensor const& out, float beta, float alpha)
@@ -151,9 +153,15 @@ def keep_biases_apart(module: fx.GraphModule) -> None:
     """
     _register_lowerings()
     for node in module.graph.find_nodes(op="call_function", target=aten.mm.default):
-        if len(node.users) == 1 and _adds_bias(next(iter(node.users)), node):
+        if len(node.users) == 1 and _is_small(node) and _adds_bias(next(iter(node.users)), node):
             node.target = torch.ops.tapeless.mm.default
     module.recompile()
+
+
+def _is_small(product: fx.Node) -> bool:
+    a, b = (factor.meta["val"] for factor in product.args)  # type: ignore[union-attr]
+    sizes = [*a.shape, b.shape[-1]]
+    return all(isinstance(n, int) for n in sizes) and math.prod(sizes) < SMALL
 
 
 def _adds_bias(total: fx.Node, product: fx.Node) -> bool:
