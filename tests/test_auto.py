@@ -548,3 +548,9 @@ def test_what_was_compiled_before_is_found(tmp_path):
         entry.write_bytes(entry.read_bytes()[:-10])
 
     assert 1 == orders_in_a_new_process("first")
+
+
+def test_a_race_of_microseconds_ends():
+    found = Race(watches([3e-6] * 10_000), watches([3e-6] * 10_000))
+
+    assert found.is_over

@@ -21,7 +21,7 @@ SECONDS = 0.01  # that these take together, at least: what is over in microsecon
 CLEAR = 3  # calls of each that are enough if all of one are faster than all of the other
 TRIED = 2  # calls of what was compiled that are enough if it is faster, by far, than the other one was before
 BY_FAR = 0.9  # of its time
-REMEMBERED = 256  # calls
+REMEMBERED = 4096  # calls: at a few microseconds each these take longer than SECONDS, so that every race ends
 
 _WARNED: set[str] = set()
 
