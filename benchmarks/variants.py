@@ -135,12 +135,20 @@ class WholeTraining:
         self.inputs = workload.inputs
         self.parameters = dict(workload.model.named_parameters())
         self._initial = {name: p.detach().clone() for name, p in self.parameters.items()}
-        trained = [p for p in self.parameters.values() if p.requires_grad]
-        self._run = _whole_step(workload, variant, optimizer(trained))
+        self._optimizer = optimizer([p for p in self.parameters.values() if p.requires_grad])
+        self._run = _whole_step(workload, variant, self._optimizer)
 
     def step(self) -> Tensor:
         """Forward, backward and update; the loss."""
         return self._run(*self.inputs)
+
+    def restart(self) -> None:
+        """Put parameters and momenta back to where they began."""
+        for name, parameter in self.parameters.items():
+            parameter.detach().copy_(self._initial[name])
+        for value in (value for state in self._optimizer.state.values() for value in state.values()):
+            if isinstance(value, Tensor):
+                value.zero_()
 
     def gradients(self) -> dict[str, Tensor | None]:
         """How far each parameter has moved, by name."""

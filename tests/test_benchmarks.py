@@ -11,7 +11,7 @@ from benchmarks.against import hidden_temporaries
 from benchmarks.floor import Floor, WholeFloor
 from benchmarks.measure import settled
 from benchmarks.memory import step_memory
-from benchmarks.promises import AUTO, Promise, step_ratio
+from benchmarks.promises import AUTO, PROMISES, Promise, step_ratio
 from benchmarks.summary import means, tables_of
 from benchmarks.variants import Training, Variant, WholeTraining
 from benchmarks.workloads import build
@@ -71,6 +71,30 @@ def test_whole_steps_move_the_parameters_alike(label):
 
     for name, moved in eager.gradients().items():
         assert (moved - other.gradients()[name]).abs().max() < 1e-8
+
+
+def test_whole_steps_begin_anew():
+    def sgd(parameters):
+        return torch.optim.SGD(parameters, 1e-2, momentum=0.9)
+
+    training = WholeTraining(build("mlp_small"), Variant.parse("train/tapeless:backend=python"), sgd)
+    training.step()
+    once = training.gradients()
+    training.step()
+    training.restart()
+    training.step()
+
+    assert all(torch.equal(moved, once[name]) for name, moved in training.gradients().items())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rounding", "of_allowed"), [("float64", None, 1e5), ("float32", 1e-6, 1.0), ("float32", 1e-3, 0.05)]
+)
+def test_gradients_in_float32_are_as_near_as_roundings_allow(dtype, rounding, of_allowed):
+    promise = next(p for p in PROMISES if p.text == f"gradient error ÷ allowed, {dtype}")
+    found = {"error": 1e-4} | ({} if rounding is None else {"rounding": rounding})
+
+    assert pytest.approx(of_allowed) == promise.quantity({"gradients": {dtype: found}}, {})
 
 
 def test_frozen_statistics_stay():
