@@ -22,12 +22,12 @@ from comparing import seeded
 from models import TwoHeads
 from tapeless import pipeline, torch_internals
 from tapeless.backends.auto import LIVE as ALONE
-from tapeless.backends.auto import Auto, compile_watched
+from tapeless.backends.auto import Age, Auto, compile_watched
 from tapeless.background import products, race
 from tapeless.background.compiler import Compiler
 from tapeless.background.order import Failure
 from tapeless.background.race import Race
-from tapeless.runtime import contest
+from tapeless.runtime import contest, variant
 from tapeless.runtime.program import LIVE, Program
 from tapeless.runtime.statistics import statistics
 
@@ -236,6 +236,22 @@ def test_sizes_that_vary(compiled_wins):
     step(0, sizes=(1,))  # traced anew, or refused by the guards of what was compiled
 
 
+def test_an_order_is_written_from_the_graphs_that_run(monkeypatch):
+    """Whoever writes it holds the interpreter, for which the program waits: nothing is made a second time."""
+    orders = []
+    monkeypatch.setattr(contest.COMPILER, "submit", lambda write, *_: orders.append(write))
+    monkeypatch.setattr(Age, "is_over", True)
+    call = auto(lambda x, w: (x @ w).tanh().square().sum())
+    x, w = (torch.randn(3, 3, requires_grad=True) for _ in "xw")
+    for _ in range(4):
+        call(x, w).backward()
+    monkeypatch.setattr(variant, "copy_graph", None)
+    (write,) = orders
+    order = write()
+
+    assert "tanh" in order.forward and "tanh_backward" in order.backward
+
+
 def test_the_faster_one_stays(monkeypatch):
     monkeypatch.setattr(Race, "compiled_wins", False)
     call = auto(lambda x: (x.sin() * x).sum())
@@ -329,7 +345,7 @@ def own_compiler(monkeypatch):
     compiler.stop()
 
 
-@pytest.mark.skipif(not torch_internals.can_multiply(), reason="torch was built without oneDNN")
+@pytest.mark.skipif(not torch_internals.can_multiply(), reason="oneDNN does not multiply float32 here")
 def test_products_by_onednn(own_compiler, compiled_wins, monkeypatch, tmp_path):
     """The other process finds what was faster on the disk; what anybody keeps of a step stays as it was."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

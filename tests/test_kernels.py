@@ -4,15 +4,17 @@ import pickle
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from tapeless import torch_internals
-from tapeless.torch_internals import kernels
+from tapeless.torch_internals import generated, kernels
 
 ROWS = 5
+QUANTIZE = "ops.quantized_decomposed.quantize_per_tensor.default"  # entered as Inductor is loaded
 
 
 def several(x):
@@ -111,10 +113,21 @@ WITHOUT_INDUCTOR = """
 import pickle, sys, torch
 from pathlib import Path
 artifact, x = pickle.loads(Path(sys.argv[1]).read_bytes())
-found = artifact.load()([x])
+run = artifact.load()
+before = set(sys.modules)
+found = run([x])
+assert set(sys.modules) == before, set(sys.modules) - before  # nothing is left for whoever calls it
 loaded = [name for name in sys.modules if name.startswith("torch._inductor.")]
 Path(sys.argv[1]).write_bytes(pickle.dumps((found, loaded)))
 """
+
+
+def run_elsewhere(artifact, x, directory):
+    """What it finds in a fresh process, and the modules of Inductor that are loaded there in the end."""
+    place = directory / "artifact"
+    place.write_bytes(pickle.dumps((artifact, x)))
+    subprocess.run([sys.executable, "-c", WITHOUT_INDUCTOR, str(place)], check=True)
+    return pickle.loads(place.read_bytes())
 
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["kernels there", "kernels gone"])
@@ -124,26 +137,46 @@ def test_generated_code_runs_without_inductor(is_gone, builds, tmp_path):
     artifact = torch_internals.Artifact.of(torch_internals.compile_decomposed(module, False, 1))
     for library in tmp_path.glob("*/*.so") if is_gone else ():
         library.unlink()
-    place = tmp_path / "artifact"
-    place.write_bytes(pickle.dumps((artifact, x)))
-    subprocess.run([sys.executable, "-c", WITHOUT_INDUCTOR, str(place)], check=True)
-    found, loaded = pickle.loads(place.read_bytes())
+    found, loaded = run_elsewhere(artifact, x, tmp_path)
 
     torch.testing.assert_close(several(x), list(found))
     assert is_gone == ("torch._inductor.select_algorithm" in loaded)
 
 
-def test_what_else_generated_code_calls(builds):
-    """Products that are not known to the stand-in are Inductor's."""
+def convolve(x):
+    return [torch.conv2d(x[None, None], x[None, None, :2, :2]).sin(), torch.bmm(x[None], x[None])]
 
-    def convolve(x):
-        return [torch.conv2d(x[None, None], x[None, None, :2, :2]).sin(), torch.bmm(x[None], x[None])]
 
+def test_what_else_generated_code_calls(builds, tmp_path):
+    """Functions of torch's that only Inductor has names for are called without it."""
     x, module = lowered(convolve)
     artifact = torch_internals.Artifact.of(torch_internals.compile_decomposed(module, False, 2))
+    found, loaded = run_elsewhere(artifact, x, tmp_path)
 
     assert artifact.code is not None
-    torch.testing.assert_close(convolve(x), list(artifact.load()([x])))
+    assert {"convolution": "convolution", "bmm": "bmm"} == artifact.code.externs
+    torch.testing.assert_close(convolve(x), list(found))
+    assert "torch._inductor.select_algorithm" not in loaded
+
+
+@pytest.mark.parametrize("missing", [{"externs": {"mm": None}}, {"operators": (QUANTIZE,)}])
+def test_what_only_inductor_has_is_there_once_code_is_loaded(missing, builds, tmp_path):
+    x, module = lowered()
+    artifact = torch_internals.Artifact.of(torch_internals.compile_decomposed(module, False, 1))
+    assert artifact.code is not None
+    artifact = replace(artifact, code=replace(artifact.code, **missing))
+    found, loaded = run_elsewhere(artifact, x, tmp_path)
+
+    torch.testing.assert_close(several(x), list(found))
+    assert "torch._inductor.lowering" in loaded
+
+
+def test_where_torch_has_what_inductor_calls():
+    """Functions and operators of torch's; what is written in Inductor is nowhere else."""
+    places = {name: generated._place_in_torch(name) for name in ("mm", "_mm_plus_mm", "bias_addmm")}
+
+    assert {"mm": "mm", "_mm_plus_mm": "ops.inductor._mm_plus_mm", "bias_addmm": None} == places
+    assert torch.ops.inductor._mm_plus_mm is generated._in_torch("ops.inductor._mm_plus_mm")
 
 
 def test_files_have_their_names_when_they_are_complete(monkeypatch, tmp_path):

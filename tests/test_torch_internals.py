@@ -1022,6 +1022,7 @@ def test_added_product_by_onednn(shape):
 
 
 def test_products_when_the_user_wants_no_onednn(monkeypatch):
+    before = torch_internals.can_multiply()
     monkeypatch.setattr(torch_internals.products, "_multiply", None)
     out, one = torch.full((2, 2), float("nan")), torch.eye(2)
     with torch.backends.mkldnn.flags(enabled=False):
@@ -1030,7 +1031,7 @@ def test_products_when_the_user_wants_no_onednn(monkeypatch):
         assert torch.equal(one, out)
         torch_internals.products.added_product(one, one, one, out=out)
         assert torch.equal(2 * one, out)
-    assert torch_internals.can_multiply()
+    assert before == torch_internals.can_multiply()
 
 
 def test_a_library_of_torch_without_the_function(monkeypatch):
@@ -1039,6 +1040,14 @@ def test_a_library_of_torch_without_the_function(monkeypatch):
     assert torch_internals.products._function.__wrapped__() is None
 
 
+def test_a_processor_that_onednn_is_refused_on():
+    """`mkldnn_matmul` wants of any dtype what bfloat16 takes, and its error would end the process."""
+    supported = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+    assert supported == (torch_internals.products._function() is not None)
+
+
+@pytest.mark.skipif(not torch_internals.can_multiply(), reason="oneDNN does not multiply float32 here")
 def test_replace_products():
     """In Inductor's code they write to the memory that it has planned."""
 

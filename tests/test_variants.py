@@ -7,6 +7,7 @@ from torch import nn
 import tapeless
 from comparing import seeded
 from tapeless.ir import graph as ir
+from tapeless.partition import trim
 from tapeless.runtime import program as programs
 from tapeless.runtime.derivatives import DERIVATIVES
 from tapeless.runtime.statistics import of_program
@@ -234,3 +235,12 @@ def test_statistics_name_what_a_variant_leaves_out(built):
     assert trimmed.savings.flops > 0
     assert trimmed.savings.bytes > 0
     assert "no gradient arrives at" in trimmed.savings.details()
+
+
+def test_outputs_that_never_get_a_cotangent_are_no_reason_to_trim(monkeypatch):
+    """Statistics and indices are returned beside a loss: the second step is not held up for them."""
+    monkeypatch.setattr(trim, "without_undefined", None)
+    call = tapeless.compile(lambda x: (x.sin().square().sum(), x.argmax()))
+    x = torch.randn(4, requires_grad=True)
+    for _ in range(3):
+        torch.testing.assert_close((2 * x).sin(), *torch.autograd.grad(call(x)[0], x))

@@ -93,7 +93,9 @@ class _Walk:
     calls: list[fx.Node]
     deferrable: set[fx.Node]
     reads: dict[fx.Node, set[Storage]]
-    made: dict[fx.Node, list[Storage]]
+    operands: dict[fx.Node, list[fx.Node]]  # the calls among them
+    made: dict[fx.Node, int]  # bytes
+    during: dict[fx.Node, int]  # bytes besides, while it runs
     start: int  # bytes alive when it begins
     kept: set[Storage]  # until its end
     readers: Counter[Storage] = field(default_factory=Counter)
@@ -106,7 +108,10 @@ class _Walk:
         kept = {s for r in ir.outputs(graph) if isinstance(r, fx.Node) for s in lives[r]}
         start = sum(storage.size for storages in given for storage in storages)
         readers = Counter(storage for storages in reads.values() for storage in storages)
-        return cls(calls, deferrable, reads, made, start, kept, readers)
+        operands = {node: [a for a in node.all_input_nodes if a.op == "call_function"] for node in calls}
+        sizes = {node: sum(storage.size for storage in made.get(node, ())) for node in calls}
+        during = {node: workspace(node) for node in calls}
+        return cls(calls, deferrable, reads, operands, sizes, during, start, kept, readers)
 
     def best(self, most: int) -> list[fx.Node]:
         """The order with the lowest peak among those for some bounds between what is there anyway and `most`."""
@@ -145,16 +150,16 @@ class _Attempt:
             self._call(node)
 
     def _fits(self, node: fx.Node) -> bool:
-        ready = all(a in self.done or a.op != "call_function" for a in node.all_input_nodes)
-        return ready and self.total + self._room(node) <= self.bound
+        return self._then(node) <= self.bound and all(a in self.done for a in self.walk.operands[node])
 
-    def _room(self, node: fx.Node) -> int:
-        return sum(storage.size for storage in self.walk.made.get(node, ())) + workspace(node)
+    def _then(self, node: fx.Node) -> int:
+        """The bytes that are alive while it runs."""
+        return self.total + self.walk.made[node] + self.walk.during[node]
 
     def _call(self, node: fx.Node) -> None:
         self.done[node] = None
-        self.most = max(self.most, self.total + self._room(node))
-        self.total += self._room(node) - workspace(node)
+        self.most = max(self.most, self._then(node))
+        self.total += self.walk.made[node]
         for storage in self.walk.reads[node]:
             self.left[storage] -= 1
             if not self.left[storage] and storage not in self.walk.kept:

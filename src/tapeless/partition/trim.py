@@ -17,6 +17,8 @@ def trim(parts: Split, defined: tuple[bool, ...]) -> Split | None:
     """`parts` for calls in which only the outputs `defined` get cotangents; None if all captures are needed still."""
     count = len(parts.cotangent_outputs)
     undefined = [k for k, output in enumerate(parts.cotangent_outputs) if not defined[output]]
+    if not undefined:  # the others, such as statistics, never get one
+        return None
     backward = without_undefined(parts.backward, range(count), undefined)
     kept = _drop_captures(parts, backward)
     if len(kept) == len(parts.captures):

@@ -19,7 +19,7 @@ from tapeless.errors import TapelessError
 from tapeless.ir import graph as ir
 from tapeless.ir import text
 from tapeless.runtime.signature import Mask, Signature
-from tapeless.runtime.variant import Backward, Variant, captured, memory_of, runnable
+from tapeless.runtime.variant import Backward, Variant, captured, memory_of
 
 
 class NotServed(TapelessError):
@@ -95,7 +95,7 @@ def order_of(
     parts, signature = variant.parts, variant.signature
     cotangents = tuple(i for i in parts.cotangent_outputs if mask[i])
     return Order(
-        forward=text.functional_program(runnable(parts.forward), "forward"),
+        forward=text.functional_program(variant.runnable, "forward"),
         inputs=tuple(types),
         real_outputs=parts.real_outputs,
         sizes=sizes_in(variant),

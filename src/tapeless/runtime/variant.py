@@ -53,9 +53,9 @@ class Backward:
             graph = with_lower_peak(copy_graph(graph), self.temporaries, terms)
         return compile_graph(graph, "backward", self.backend, self.cache, terms)
 
-    @property
+    @cached_property
     def runnable(self) -> fx.Graph:
-        """The graph as it runs."""
+        """The graph as it runs, and, if it recurs, as it is ordered: it is kept, so that nothing is made twice."""
         graph = inlined(self.graph)
         is_general = any(map(ir.guard, graph.nodes))  # it tests what has arrived: nothing may move out of its test
         return graph if is_general else gather_sums(copy_graph(graph))
@@ -102,11 +102,15 @@ class Variant:
     def use(self, backend: str) -> None:
         """From now on the forward, and backwards that are not made yet, run on another backend."""
         self.backend = backend
-        graph = runnable(self.parts.forward)
-        self.forward = compile_graph(graph, "forward", backend, self.cache, Terms(unrecorded=True))
+        self.forward = compile_graph(self.runnable, "forward", backend, self.cache, Terms(unrecorded=True))
         # Temporaries in memory of their own; what another backend makes of a graph may share it.
-        own = own_results(graph) if backend == "python" else frozenset()
+        own = own_results(self.runnable) if backend == "python" else frozenset()
         self.own = frozenset(i for i in own if i >= self.parts.real_outputs)
+
+    @cached_property
+    def runnable(self) -> fx.Graph:
+        """The forward as it runs; kept as `Backward.runnable` is."""
+        return runnable(self.parts.forward)
 
     def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         """What is kept for the backward."""

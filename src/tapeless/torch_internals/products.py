@@ -29,10 +29,11 @@ _SYMBOL = "_ZN2at6native13mkldnn_matmulERKNS_6TensorES3_S3_ff"
 
 @functools.cache
 def _function() -> Any:
-    """out = beta out + alpha a b, by oneDNN; None if torch has no such function.
+    """out = beta out + alpha a b, by oneDNN; None if torch has no such function, or it refuses this processor.
 
     Relies on the C++ function through which torch multiplies bfloat16, which its library shows: the name there spells
-    its types, so that another one would not be found. A tensor is a pointer to what `_cdata` is the address of.
+    its types, so that another one would not be found. A tensor is a pointer to what `_cdata` is the address of. Of any
+    dtype it demands what bfloat16 takes, and whoever calls it without that is aborted.
     """
     try:
         library = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
@@ -40,7 +41,8 @@ def _function() -> Any:
     except (OSError, AttributeError):
         return None
     function.restype, function.argtypes = None, [ctypes.c_void_p] * 3 + [ctypes.c_float] * 2
-    return function if torch.backends.mkldnn.is_available() else None
+    is_served = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return function if is_served else None
 
 
 def can_multiply() -> bool:
