@@ -4,6 +4,7 @@
 must not. What eager computes is what the prepared graph must compute.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -221,6 +222,27 @@ def powers(draw: Draw):
         clean = torch.nan_to_num(torch.nan_to_num(x / (x - x[:1]), low, posinf=replaced).relu(), nan=0.5)
         both = x.cos() * x.cos() * x.cos(), torch.mul(input=x, other=x), x.sin() * (x.sin() * x.sin())
         return *both, torch.pow(x, exponent) * constant, x**exponent + torch.full((), 1.0).exp(), clean.cos()
+
+    return f, (x,)
+
+
+PAPER = math.sqrt(2 / math.pi)
+
+
+@for_passes("gelu_by_tanh", "gelu_by_erf", "silu")
+def activations(draw: Draw):
+    x = tensor(draw, *shape(draw, 2), dtype=pick(draw, torch.float64, torch.float32, torch.bfloat16))
+    root, factor = pick(draw, (PAPER, 0.044715), (PAPER, 0.044715), (0.7978845608, 0.044715), (PAPER, 0.0447))
+    cubed = pick(draw, lambda x: x**3, lambda x: x * x * x, lambda x: x.pow(2) * x)
+    outer = pick(draw, lambda x, c: 0.5 * x * (1 + c), lambda x, c: x * (0.5 * (c + 1)), lambda x, c: x * (1 + c) / 2)
+    inner = pick(draw, lambda x: root * (x + factor * cubed(x)), lambda x: x * root * (1 + factor * x * x))
+    argument = pick(draw, lambda x: x / 2**0.5, lambda x: x * 0.5**0.5, lambda x: x / 1.4)
+    seen = pick(draw, False, False, False, True)
+
+    def f(x):
+        curve = torch.tanh(inner(x))
+        gates = outer(x, curve), outer(x, torch.erf(argument(x))), x * torch.sigmoid(x), torch.sigmoid(x.cos()) * x
+        return *gates, curve * 2 if seen else x.sin()
 
     return f, (x,)
 

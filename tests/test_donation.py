@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import tapeless
 from tapeless.backends.python import Overwriting
 from tapeless.ir import graph as ir
-from tapeless.ir.reuse import Terms, own_results
+from tapeless.ir.reuse import Terms, overwritten_inputs, own_results, reusable_operands
 from tapeless.partition import rederive, schedule
 from tapeless.runtime import program as programs
 
@@ -345,3 +345,29 @@ def test_calls_at_the_peak():
 
     assert {wide} == schedule.at_the_peak(graph, {0}, Terms(fused=True), 1) - {large, small, graph.output_node()}
     assert {wide, narrow} <= schedule.at_the_peak(graph, {0}, Terms(fused=True), 100_000)
+
+
+def test_a_call_may_work_in_the_whole_of_a_value_seen_in_another_shape():
+    graph = fx.Graph()
+    g, saved = graph.placeholder("g"), graph.placeholder("saved")
+    product = graph.call_function(torch.ops.aten.mm.default, (g, g))
+    seen = graph.call_function(torch.ops.aten.view.default, (product, [2, 8, 16]))
+    shown = graph.call_function(torch.ops.aten.view.default, (saved, [2, 8, 16]))
+    through = graph.call_function(torch.ops.aten.gelu_backward.default, (seen, shown))
+    part = graph.call_function(torch.ops.aten.slice.Tensor, (shown, 0, 0, 1))
+    again = graph.call_function(torch.ops.aten.exp.default, (part,))
+    total = graph.call_function(torch.ops.aten.mul.Tensor, (through, shown))
+    graph.output([again, total])
+    for node in (g, saved, product):
+        ir.set_value(node, torch.empty(16, 16))
+    for node in (seen, shown, through, total):
+        ir.set_value(node, torch.empty(2, 8, 16))
+    for node in (part, again):
+        ir.set_value(node, torch.empty(1, 8, 16))
+    terms = Terms(unrecorded=True, donated=(1,), views=True)
+
+    assert {through: seen, total: through} == reusable_operands(graph, terms)
+    assert {total: through} == reusable_operands(graph, Terms(unrecorded=True, donated=(1,)))
+    total.args = (shown, through)
+    assert {through: seen, total: shown} == reusable_operands(graph, terms)
+    assert (1,) == overwritten_inputs(graph, terms)

@@ -2,14 +2,13 @@
 
 The graph stays functional; only the text says `a.add_(b)`. Allowed for an operand that this program itself allocated
 (by an operator known to return fresh memory) or that was given to it for good, of the type of the result, no part of
-which is read later or returned.
+which is read later or returned. In a backward it may also be the whole of such a value seen in another shape.
 """
 
 from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +65,12 @@ FRESH_KERNELS = frozenset([
 ])  # fmt: skip
 
 
+# Views that show every element once.
+WHOLE = frozenset([
+    aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int, aten.permute.default,
+    aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims,
+])  # fmt: skip
+
 NOT_FRESH = frozenset([aten.conj_physical.default, aten.positive.default])  # elementwise, but may return its argument
 
 
@@ -76,6 +81,7 @@ class Terms:
     unrecorded: bool = False  # autograd never looks on: it refuses to record calls that are told where to write
     donated: tuple[int, ...] = ()  # inputs that nobody else reads and that share memory with nothing else
     fused: bool = False  # by kernels that compute elementwise values on their way, in as much memory as one of them
+    views: bool = False  # nobody minds if a result turns out to be a view of memory of its own
     defined: bool = False  # as it will be once all cotangents are known to be defined, and their sums are additions
 
 
@@ -86,7 +92,7 @@ def reusable_operands(graph: fx.Graph, terms: Terms = ANY) -> dict[fx.Node, fx.N
     """For each call that may work in place, the operand whose memory it takes."""
     if terms.fused:
         return {node: operand for node in ir.calls(graph) if (operand := _fused_with(node)) is not None}
-    memory = _Memory(graph, terms.defined, terms.donated)
+    memory = _Memory(graph, terms)
     found: dict[fx.Node, fx.Node] = {}
     for node in ir.calls(graph):
         candidates = _candidates(_operator(node, terms.defined), node, terms)
@@ -112,8 +118,15 @@ def _is_elementwise(node: fx.Node) -> bool:
 
 def overwritten_inputs(graph: fx.Graph, terms: Terms) -> tuple[int, ...]:
     """Those of the donated inputs that some call of the program works in."""
-    taken = set(reusable_operands(graph, terms).values()) if terms.donated else set()
+    taken = {_seen(node) for node in reusable_operands(graph, terms).values()} if terms.donated else set()
     return tuple(k for k, node in enumerate(ir.inputs(graph)) if node in taken)
+
+
+def _seen(node: fx.Node) -> fx.Node:
+    """The value of which `node` shows every element."""
+    while node.target in WHOLE:
+        node = node.all_input_nodes[0]
+    return node
 
 
 def own_results(graph: fx.Graph) -> frozenset[int]:
@@ -134,9 +147,9 @@ def _place(root: fx.Node) -> Any:
 class _Memory:
     """Whose memory each value lives in, and when that is read for the last time."""
 
-    def __init__(self, graph: fx.Graph, defined: bool = False, donated: Collection[int] = ()) -> None:
-        self.defined = defined
-        self.donated = {node for k, node in enumerate(ir.inputs(graph)) if k in donated}
+    def __init__(self, graph: fx.Graph, terms: Terms = ANY) -> None:
+        self.defined, self.views = terms.defined, terms.views
+        self.donated = {node for k, node in enumerate(ir.inputs(graph)) if k in terms.donated}
         self.order = {node: i for i, node in enumerate(graph.nodes)}
         self.root: dict[fx.Node, fx.Node | None] = {}  # None: not known to be allocated by this program
         self.shared: set[fx.Node] = set()  # roots that an operator we know nothing about may have returned
@@ -163,13 +176,16 @@ class _Memory:
 
     def may_take(self, node: fx.Node, operand: Any) -> bool:
         """Is `operand` this program's own, whole, of the result's type, and read here for the last time?"""
-        if not isinstance(operand, fx.Node) or self.root.get(operand) is not operand or operand in self.shared:
+        if not isinstance(operand, fx.Node):
             return False
-        if self.last[operand] != self.order[node] or _layout(operand) is None or _layout(operand) != _layout(node):
+        root = _seen(operand) if self.views else operand
+        if self.root.get(operand) is not root or root in self.shared:
+            return False
+        if self.last[root] != self.order[node] or _layout(operand) is None or _layout(operand) != _layout(node):
             return False
         if node.args.count(operand) > 1 and torch.Tag.pointwise not in _operator(node, self.defined).tags:
             return False  # a product reads all of its operand for each element that it writes
-        return all(self.root.get(a) is not operand for a in node.all_input_nodes if a is not operand)
+        return all(self.root.get(a) is not root for a in node.all_input_nodes if a is not operand)
 
 
 def _is_fresh(op: Any) -> bool:

@@ -51,7 +51,7 @@ def _terms(parts: Split, own: Collection[int]) -> Terms:
     """How the backward will run once its cotangents are known."""
     first = len(parts.cotangent_outputs) + len(parts.captured_inputs)
     donated = (first + k for k, i in enumerate(parts.captured_outputs) if i in own and i >= parts.real_outputs)
-    return Terms(unrecorded=True, donated=tuple(donated), defined=True)
+    return Terms(unrecorded=True, donated=tuple(donated), views=True, defined=True)
 
 
 @dataclass(frozen=True, eq=False)

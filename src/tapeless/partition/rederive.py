@@ -50,7 +50,7 @@ MOVES = frozenset([
     aten.logical_or, aten.logical_not, aten.bitwise_and, aten.bitwise_or, aten.bitwise_not,
 ])  # fmt: skip
 
-ONE_PASS = frozenset([aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.silu.default])
+ONE_PASS = frozenset([aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.silu.default, aten.gelu.default])
 
 LARGE = 2**20  # bytes from which a value is worth a pass over memory
 

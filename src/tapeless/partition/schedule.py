@@ -23,7 +23,7 @@ from tapeless.ir.reuse import Terms
 from tapeless.partition.peak import Memory, Storage, Storages, places
 
 SMALL = 2**20  # bytes: below that, no order is looked for
-WORTH = 0.99  # of the peak as it is: what a better order has at most
+WORTH = 0.999  # of the peak as it is: what a better order has at most
 BOUNDS = 8  # that are tried
 AHEAD = 32  # calls that wait, of which one is looked for that fits
 

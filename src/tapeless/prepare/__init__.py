@@ -1,5 +1,6 @@
 """Stage 2: rewrites before differentiation. What makes a program smaller here pays twice: its backward shrinks too."""
 
+from tapeless.prepare.activations import ACTIVATIONS
 from tapeless.prepare.batch_norm import BATCH_NORM
 from tapeless.prepare.chains import CHAINS
 from tapeless.prepare.channels import CHANNELS
@@ -16,6 +17,7 @@ from tapeless.prepare.passes import Phase as Phase
 from tapeless.prepare.passes import Safety as Safety
 from tapeless.prepare.passes import rewrite as rewrite
 from tapeless.prepare.passes import sweep as sweep
+from tapeless.prepare.pattern import Either as Either
 from tapeless.prepare.pattern import anything as anything
 from tapeless.prepare.pattern import numbers as numbers
 from tapeless.prepare.pattern import op as op
@@ -38,6 +40,7 @@ PREPARE = ordered(
         *CONSTANTS,
         *POINTWISE,
         *POWERS,
+        *ACTIVATIONS,  # whose cubes are spelled one way by now
         *PIECES,
         *SHARING,  # one residual instead of two
         *LOSSES,

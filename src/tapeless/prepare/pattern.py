@@ -45,6 +45,16 @@ class Call:
         return f"{self.name}({', '.join(shown)})"
 
 
+@dataclass(frozen=True)
+class Either:
+    """Stands for what fits one of several patterns."""
+
+    patterns: tuple[Call, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.patterns))
+
+
 class Operators:
     """`op.mul(x, 1)` is the pattern of such a call; `op.getitem(call, 0)` that of a result of one."""
 
@@ -134,6 +144,9 @@ def _all(pairs: list[tuple[Any, Any]], found: Found) -> Iterator[Found]:
 def _one(pattern: Any, value: Any, found: Found) -> Iterator[Found]:
     if isinstance(pattern, Call):
         yield from _calls(pattern, value, found)
+    elif isinstance(pattern, Either):
+        for each in pattern.patterns:
+            yield from _calls(each, value, found)
     elif isinstance(pattern, Wild):
         known, value = found.bindings, pattern.read(value)
         if value is not MISSING and (pattern.name not in known or _same(known[pattern.name], value)):

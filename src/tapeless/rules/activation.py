@@ -33,20 +33,31 @@ activation(
     lambda g, self, threshold: aten.threshold_backward(g, self, threshold),
 )
 activation(
-    aten.hardtanh.default,
-    aten.hardtanh_backward.default,
-    lambda g, self, min_val, max_val: aten.hardtanh_backward(g, self, min_val, max_val),
-)
-activation(
     aten.hardsigmoid.default,
     aten.hardsigmoid_backward.default,
     lambda g, self: aten.hardsigmoid_backward(g, self),
+)
+activation(
+    aten.hardtanh.default,
+    aten.hardtanh_backward.default,
+    lambda g, self, min_val, max_val: aten.hardtanh_backward(g, self, min_val, max_val),
 )
 activation(
     aten.leaky_relu.default,
     aten.leaky_relu_backward.default,
     lambda g, self, negative_slope: aten.leaky_relu_backward(g, self, negative_slope, False),
 )
+
+# The slope can be told from the result as well, which whatever comes behind reads anyway: saves y only.
+
+
+def leaky_relu(g, self, out, negative_slope):
+    """Unless a falling line maps both sides to the same."""
+    return aten.leaky_relu_backward(g, out if negative_slope >= 0 else self, negative_slope, False)
+
+
+pointwise(aten.hardtanh.default, lambda g, out, min_val, max_val: aten.hardtanh_backward(g, out, min_val, max_val))
+pointwise(aten.leaky_relu.default, leaky_relu)
 pointwise(aten.relu.default, lambda g, out: aten.threshold_backward(g, out, 0))
 
 

@@ -14,6 +14,7 @@ from torch import fx
 from tapeless.backends.select import compile_graph
 from tapeless.differentiate.reverse import memory_format
 from tapeless.ir import graph as ir
+from tapeless.ir.convolutions import split_convolutions
 from tapeless.ir.copying import copy_graph, prune_inputs
 from tapeless.ir.custom import inline_custom, inlined
 from tapeless.ir.narrow import narrow
@@ -48,9 +49,9 @@ class Backward:
 
     @cached_property
     def run(self) -> Boxed:
-        graph, terms = self.runnable, Terms(True, self.donated)
+        graph, terms = self.runnable, Terms(unrecorded=True, donated=self.donated, views=True)
         if self.backend == "python" and not any(map(ir.guard, graph.nodes)):
-            graph = with_lower_peak(copy_graph(graph), self.temporaries, terms)
+            graph = with_lower_peak(split_convolutions(copy_graph(graph)), self.temporaries, terms)
         return compile_graph(graph, "backward", self.backend, self.cache, terms)
 
     @cached_property
