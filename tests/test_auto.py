@@ -329,7 +329,7 @@ def own_compiler(monkeypatch):
     compiler.stop()
 
 
-@pytest.mark.skipif(not torch_internals.can_multiply(), reason="torch was built without oneDNN")
+@pytest.mark.skipif(not torch_internals.can_multiply(), reason="oneDNN does not multiply here")
 def test_products_by_onednn(own_compiler, compiled_wins, monkeypatch, tmp_path):
     """The other process finds what was faster on the disk; what anybody keeps of a step stays as it was."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

@@ -10,7 +10,7 @@ from comparing import seeded
 from tapeless import torch_internals
 from tapeless.background import products
 
-pytestmark = pytest.mark.skipif(not torch_internals.can_multiply(), reason="torch was built without oneDNN")
+pytestmark = pytest.mark.skipif(not torch_internals.can_multiply(), reason="oneDNN does not multiply here")
 aten = torch.ops.aten
 
 

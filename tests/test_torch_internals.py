@@ -1030,7 +1030,6 @@ def test_products_when_the_user_wants_no_onednn(monkeypatch):
         assert torch.equal(one, out)
         torch_internals.products.added_product(one, one, one, out=out)
         assert torch.equal(2 * one, out)
-    assert torch_internals.can_multiply()
 
 
 def test_a_library_of_torch_without_the_function(monkeypatch):
@@ -1039,6 +1038,15 @@ def test_a_library_of_torch_without_the_function(monkeypatch):
     assert torch_internals.products._function.__wrapped__() is None
 
 
+@pytest.mark.parametrize("supported", [False, True])
+def test_a_processor_on_which_the_function_would_end_the_process(supported, monkeypatch):
+    """It asks whether it can multiply bfloat16, of float32 as well."""
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported)
+
+    assert supported == (torch_internals.products._function.__wrapped__() is not None)
+
+
+@pytest.mark.skipif(not torch_internals.can_multiply(), reason="oneDNN does not multiply on this processor")
 def test_replace_products():
     """In Inductor's code they write to the memory that it has planned."""
 

@@ -32,15 +32,19 @@ def _function() -> Any:
     """out = beta out + alpha a b, by oneDNN; None if torch has no such function.
 
     Relies on the C++ function through which torch multiplies bfloat16, which its library shows: the name there spells
-    its types, so that another one would not be found. A tensor is a pointer to what `_cdata` is the address of.
+    its types, so that another one would not be found. A tensor is a pointer to what `_cdata` is the address of. On a
+    processor that it would not multiply bfloat16 on (without AVX-512, for example) it refuses float32 as well, by an
+    error that ends the process: relies on `_is_mkldnn_bf16_supported`, which asks the same of the processor.
     """
+    if not torch.backends.mkldnn.is_available() or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return None
     try:
         library = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         function = getattr(library, _SYMBOL)
     except (OSError, AttributeError):
         return None
     function.restype, function.argtypes = None, [ctypes.c_void_p] * 3 + [ctypes.c_float] * 2
-    return function if torch.backends.mkldnn.is_available() else None
+    return function
 
 
 def can_multiply() -> bool:
