@@ -1072,6 +1072,28 @@ def test_replace_products():
     torch.testing.assert_close(several(*real)[:2], [product(*real[:2]) + real[2], added(real[3], *real[:2])])
 
 
+def test_lstm_layer():
+    """Also tells when ATen's layer keeps its workspace without grad mode, and ours can leave."""
+    weights = [torch.randn(*size) for size in ((12, 4), (12, 3), (12,), (12,))]
+    x, hidden, cell = torch.randn(5, 2, 4), torch.randn(2, 3), torch.randn(2, 3)
+    settings = ([], torch_internals.LSTM, 3, 1, True, False, False, True)
+    with torch.no_grad():
+        *found, workspace = torch_internals.lstm_layer(x, *weights, hidden, cell, True)
+        *expected, kept = aten.mkldnn_rnn_layer(x, *weights, hidden, cell, True, *settings)
+
+    torch.testing.assert_close(expected, found)
+    assert workspace.numel() and kept is None
+
+
+def test_has_lstm_layer():
+    one = torch.ones(2)
+
+    assert torch_internals.has_lstm_layer([one, one])
+    assert not torch_internals.has_lstm_layer([one, one.double()])
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not torch_internals.has_lstm_layer([one])
+
+
 def test_inductor_directory(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
 
