@@ -1040,11 +1040,12 @@ def test_a_library_of_torch_without_the_function(monkeypatch):
     assert torch_internals.products._function.__wrapped__() is None
 
 
-def test_a_processor_that_onednn_is_refused_on():
-    """`mkldnn_matmul` wants of any dtype what bfloat16 takes, and its error would end the process."""
-    supported = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+@pytest.mark.parametrize("supported", [False, True])
+def test_a_processor_on_which_the_function_would_end_the_process(supported, monkeypatch):
+    """It asks whether it can multiply bfloat16, of float32 as well."""
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported)
 
-    assert supported == (torch_internals.products._function() is not None)
+    assert supported == (torch_internals.products._function.__wrapped__() is not None)
 
 
 @pytest.mark.skipif(not torch_internals.can_multiply(), reason="oneDNN does not multiply float32 here")
@@ -1071,6 +1072,28 @@ def test_replace_products():
         assert f"extern_kernels.{torch_internals.products.PREFIX}{name}(" in compiled.source_code
     torch.testing.assert_close(several(*real), list(compiled(list(real))), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(several(*real)[:2], [product(*real[:2]) + real[2], added(real[3], *real[:2])])
+
+
+def test_lstm_layer():
+    """Also tells when ATen's layer keeps its workspace without grad mode, and ours can leave."""
+    weights = [torch.randn(*size) for size in ((12, 4), (12, 3), (12,), (12,))]
+    x, hidden, cell = torch.randn(5, 2, 4), torch.randn(2, 3), torch.randn(2, 3)
+    settings = ([], torch_internals.LSTM, 3, 1, True, False, False, True)
+    with torch.no_grad():
+        *found, workspace = torch_internals.lstm_layer(x, *weights, hidden, cell, True)
+        *expected, kept = aten.mkldnn_rnn_layer(x, *weights, hidden, cell, True, *settings)
+
+    torch.testing.assert_close(expected, found)
+    assert workspace.numel() and kept is None
+
+
+def test_has_lstm_layer():
+    one = torch.ones(2)
+
+    assert torch_internals.has_lstm_layer([one, one])
+    assert not torch_internals.has_lstm_layer([one, one.double()])
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not torch_internals.has_lstm_layer([one])
 
 
 def test_inductor_directory(monkeypatch, tmp_path):

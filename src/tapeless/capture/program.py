@@ -19,6 +19,7 @@ from tapeless.capture.history import histories_kept
 from tapeless.capture.hooks import marked_hooks, resolve_hooks
 from tapeless.capture.names import name_values
 from tapeless.capture.overwritten import cut_overwritten_views
+from tapeless.capture.recurrent import keep_workspaces, recurrent_layers_kept
 from tapeless.capture.rewritten import rightly_differentiated
 from tapeless.errors import Unsupported
 from tapeless.ir import graph as ir
@@ -67,6 +68,7 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
         marked_hooks(module),
         undifferentiated_control_flow(module),
         rightly_differentiated(module),
+        recurrent_layers_kept(module),
     ):
         traced, convention = torch_internals.capture_forward(module, inputs)
         graph = traced.graph
@@ -75,6 +77,7 @@ def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
         cut_overwritten_views(graph)
         resolve_control_flow(graph, traced)
         remove_tokens(graph, convention.tokens)
+        keep_workspaces(graph)
         resolve_markers(traced)
         resolve_hooks(traced)
     name_values(graph, module.graph, convention)

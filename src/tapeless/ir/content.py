@@ -101,6 +101,6 @@ def is_torchs_own(graph: fx.Graph) -> bool:
 
 def _is_torchs(target: Any) -> bool:
     if isinstance(target, OpOverload):
-        return target.namespace in ("aten", "prims")
+        return target.namespace in ("aten", "prims", "tapeless")
     name = _target(target)
     return "." not in name or name.partition(".")[0] in ("torch", "_operator", "math", "tapeless")

@@ -1,8 +1,10 @@
-"""Operators of inference that ATen does not have: weights packed as kernels read them, and products with such.
+"""Operators that ATen does not have: for inference weights packed as kernels read them, and products with such; for
+training a recurrent layer.
 
 ATen's own convolution brings its weights into that order at every call. Here packing is a call of its own, whose
 result can be kept (`runtime/kept.py`). They have no derivative: where one is asked after all, `written_out` has the
-same program in ATen's operators.
+same program in ATen's operators. The layer has one, see `rules/rnn.py`: ATen's own does not keep what that reads in a
+program that autograd does not watch.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from tapeless import torch_internals
 from tapeless.ir import graph as ir
 from tapeless.ir.copying import copy_graph
 from tapeless.ir.emit import Emitter
+from tapeless.torch_internals import lstm_layer
 from tapeless.torch_internals.packed import convolve_packed, multiply_packed, pack_bias, pack_filters, pack_matrix
 
 Tensor = torch.Tensor
@@ -43,6 +46,15 @@ def _fake_product(x: Tensor, packed: Tensor, bias: Any) -> Tensor:
     return x.new_empty((x.shape[0], packed.shape[0]))
 
 
+def _fake_lstm_layer(x: Tensor, *weights_and_states: Any) -> tuple[Tensor, ...]:
+    """oneDNN alone knows how large its workspace is."""
+    *_, hidden, cell, _reverse = weights_and_states
+    outputs = x.new_empty((*x.shape[:-1], hidden.shape[-1]))
+    return outputs, hidden.new_empty(hidden.shape), cell.new_empty(cell.shape), x.new_empty(0, dtype=torch.uint8)
+
+
+_WEIGHTS = "Tensor weight, Tensor recurrent, Tensor bias, Tensor other_bias"
+_LAYER = "Tensor outputs, Tensor last_hidden, Tensor last_cell, Tensor workspace"
 _WINDOW = "int[] stride, int[] padding, int[] dilation, int groups"
 _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 for schema, real, fake in (
@@ -51,7 +63,11 @@ for schema, real, fake in (
     ("pack_bias(Tensor bias) -> Tensor", pack_bias, _fake_packed),
     ("pack_matrix(Tensor weight, int rows) -> Tensor", pack_matrix, _fake_packed),
     ("multiply_packed(Tensor x, Tensor packed, Tensor? bias) -> Tensor", multiply_packed, _fake_product),
-):
+    (
+        f"lstm_layer(Tensor x, {_WEIGHTS}, Tensor hidden, Tensor cell, bool reverse) -> ({_LAYER})",
+        lstm_layer, _fake_lstm_layer,
+    ),
+):  # fmt: skip
     _LIBRARY.define(schema)
     _LIBRARY.impl(real.__name__, real, "CompositeExplicitAutograd")
     _LIBRARY.impl(real.__name__, fake, "Meta")

@@ -94,6 +94,7 @@ from tapeless.torch_internals.layers import (
 )
 from tapeless.torch_internals.packed import can_pack
 from tapeless.torch_internals.products import can_multiply, keep_biases_apart, product, replace_products
+from tapeless.torch_internals.recurrent import LSTM, has_lstm_layer, lstm_layer
 from tapeless.torch_internals.registered import (
     custom_op_without_derivative,
     has_kernel,
@@ -125,6 +126,7 @@ from tapeless.torch_internals.writes import Watch
 
 __all__ = [
     "GUARDS_ON_STATE",
+    "LSTM",
     "WRONGLY_DECOMPOSED",
     "Artifact",
     "CapturingAutograd",
@@ -172,6 +174,7 @@ __all__ = [
     "guarded_state",
     "guards_on",
     "has_kernel",
+    "has_lstm_layer",
     "has_registered_derivative",
     "has_saving_hooks",
     "has_step_hooks",
@@ -193,6 +196,7 @@ __all__ = [
     "keeping_versions",
     "keeps_graph",
     "kernels_later",
+    "lstm_layer",
     "map_",
     "mark_static",
     "mark_stepped",

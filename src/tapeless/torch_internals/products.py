@@ -35,14 +35,15 @@ def _function() -> Any:
     its types, so that another one would not be found. A tensor is a pointer to what `_cdata` is the address of. Of any
     dtype it demands what bfloat16 takes, and whoever calls it without that is aborted.
     """
+    if not torch.backends.mkldnn.is_available() or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return None
     try:
         library = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         function = getattr(library, _SYMBOL)
     except (OSError, AttributeError):
         return None
     function.restype, function.argtypes = None, [ctypes.c_void_p] * 3 + [ctypes.c_float] * 2
-    is_served = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return function if is_served else None
+    return function
 
 
 def can_multiply() -> bool:
