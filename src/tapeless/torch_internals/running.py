@@ -121,7 +121,7 @@ def has_step_hooks(optimizer: torch.optim.Optimizer) -> bool:
 
 def has_gradient_hooks(parameter: torch.Tensor) -> bool:
     """Is somebody to be handed the gradient of this leaf? Relies on the names of its tables of hooks."""
-    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)  # type: ignore[attr-defined]
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 
 def give_gradient(parameter: torch.Tensor, gradient: torch.Tensor) -> None:
@@ -130,7 +130,7 @@ def give_gradient(parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         replaced = hook(gradient)
         gradient = gradient if replaced is None else replaced
     parameter.grad = gradient
-    for hook in list((parameter._post_accumulate_grad_hooks or {}).values()):  # type: ignore[attr-defined]
+    for hook in list((parameter._post_accumulate_grad_hooks or {}).values()):
         hook(parameter)
 
 
