@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import tapeless
+from tapeless.training import compiled
 
 optim = torch.optim
 
@@ -484,3 +485,12 @@ def test_recurrent_layers(kind):
         torch.testing.assert_close(expected, step(x, y))
     torch.testing.assert_close(list(eager.parameters()), list(ours.parameters()))
     assert not torch._dynamo.config.allow_rnn
+
+
+def test_the_last_small_gradient_is_held():
+    """Of gradients that are parts of a large block, or large, none."""
+    block = torch.zeros(4, 8)
+    parts, large = list(block), torch.zeros(compiled.SMALL)
+
+    assert compiled._last_in_memory([parts[0], parts[3], parts[1], large])[0] is parts[3]
+    assert [] == compiled._last_in_memory([large, large[:2]])

@@ -5,8 +5,8 @@
 - A size made of other sizes: those are saved, and of second order the backward may make other sizes of them.
 - A copy or a mask at least twice as large as what it is made of: a repeated key, a causal mask, a number widened. It is
   written faster than a larger value is read back, and nobody pays for keeping it.
-- A sum or product of a megabyte or more of what the backward has at hand anyway: one pass over memory, as long as what
-  it saves is kept.
+- A sum, a product, SiLU or GELU of a megabyte or more of what the backward has at hand anyway: one pass over memory, as
+  long as what it saves is kept.
 
 Where a plan has decided (`plan`), that holds instead: of second order the same forward is divided once more.
 

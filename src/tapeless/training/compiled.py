@@ -23,6 +23,8 @@ from tapeless.ir.copying import prune_inputs
 from tapeless.options import Options
 from tapeless.training.program import Further, Update, Whole, Writer, returning_gradients, taking_gradients
 
+SMALL = 2**20  # bytes
+
 
 @dataclass(frozen=True, eq=False)
 class Program:
@@ -69,9 +71,11 @@ def _in_two(whole: Whole, update: Update, options: Options) -> Program:
     loss = ir.value(whole.seed)
     compute = compile_graph(returning_gradients(whole), "train_step", options.lone_backend, options.cache)
     apply = Code(after.graph, "update")
+    held: list[torch.Tensor] = []
 
     def run(args: list[Any], others: list[Any]) -> list[Any]:
         found = compute([*args, _one(loss)])
+        held[:] = _last_in_memory(found[results:])
         values = [*args, *found[results:], *others]
         del found[results:]
         chosen = [values[i] for i in kept]
@@ -79,6 +83,16 @@ def _in_two(whole: Whole, update: Update, options: Options) -> Program:
         return [*found, *apply.run(chosen)]
 
     return Program(run, {"train_step": whole.graph, "update": after.graph}, further, results, returned)
+
+
+def _last_in_memory(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The small gradient with the highest address, to be held until the next step has its gradients.
+
+    They are freed together. Where nothing lies behind them, the C library gives their memory back to the system, and
+    the next step asks for it page by page. See docs/decisions/0025-large-pages.md.
+    """
+    small = [gradient for gradient in gradients if gradient.untyped_storage().nbytes() <= SMALL]
+    return [max(small, key=torch.Tensor.data_ptr)] if small else []
 
 
 def _one(val: torch.Tensor) -> torch.Tensor:
