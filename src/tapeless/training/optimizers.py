@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tapeless.ir import graph as ir
+
 aten = torch.ops.aten
 
 Group = dict[str, Any]
@@ -88,12 +90,33 @@ def _sgd_numbers(group: Group) -> dict[str, float]:
 
 
 def _sgd_flags(group: Group) -> tuple[Any, ...]:
-    return group["nesterov"], group["maximize"], bool(group["momentum"])
+    return group["nesterov"], group["maximize"], bool(group["momentum"]), bool(group["weight_decay"])
 
 
 def _sgd(emit: Emit, params: Nodes, grads: Nodes, state: States, numbers: Numbers, group: Group) -> None:
+    """Torch 2.13 computes nonsense of 16 or more numbers of a half precision in its fused kernel for the CPU."""
+    halves = [ir.value(p).dtype in (torch.bfloat16, torch.float16) for p in params]
+    for update, half in ((_sgd_fused, False), (_sgd_written_out, True)):
+        mine = [k for k, is_half in enumerate(halves) if is_half == half]
+        if mine:
+            buffers = {name: [nodes[k] for k in mine] for name, nodes in state.items()}
+            update(emit, [params[k] for k in mine], [grads[k] for k in mine], buffers, numbers, group)
+
+
+def _sgd_fused(emit: Emit, params: Nodes, grads: Nodes, state: States, numbers: Numbers, group: Group) -> None:
     flags = {"nesterov": group["nesterov"], "maximize": group["maximize"], "is_first_step": False}
     emit(aten._fused_sgd_.default, params, grads, state.get("momentum_buffer", []), **numbers, **flags)
+
+
+def _sgd_written_out(emit: Emit, params: Nodes, grads: Nodes, state: States, numbers: Numbers, group: Group) -> None:
+    for k, (p, g) in enumerate(zip(params, grads, strict=True)):
+        g = emit(aten.neg.default, g) if group["maximize"] else g
+        g = emit(aten.add.Tensor, g, p, alpha=numbers["weight_decay"]) if group["weight_decay"] else g
+        if group["momentum"]:
+            buffer = emit(aten.mul_.Scalar, state["momentum_buffer"][k], numbers["momentum"])
+            buffer = emit(aten.add_.Tensor, buffer, g)
+            g = emit(aten.add.Tensor, g, buffer, alpha=numbers["momentum"]) if group["nesterov"] else buffer
+        emit(aten.sub_.Tensor, p, g, alpha=numbers["lr"])
 
 
 # -- Adam and AdamW ----------------------------------------------------------------------------------------------------
