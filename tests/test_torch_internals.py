@@ -851,6 +851,27 @@ def test_has_step_hooks_and_mark_stepped():
         schedule.step()
 
 
+def test_has_gradient_hooks_and_give_gradient():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    assert not torch_internals.has_gradient_hooks(parameter)
+
+    parameter.register_hook(lambda g: g + 1)
+    parameter.register_hook(lambda g: None)
+    assert torch_internals.has_gradient_hooks(parameter)
+
+    parameter.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", p.grad * 2))
+    (parameter * 3).sum().backward()
+    expected, parameter.grad = parameter.grad, None
+    torch_internals.give_gradient(parameter, torch.full((2,), 3.0))
+
+    assert torch.equal(expected, parameter.grad)
+
+    later = torch.nn.Parameter(torch.ones(2))
+    later.register_post_accumulate_grad_hook(lambda p: None)
+
+    assert torch_internals.has_gradient_hooks(later)
+
+
 @pytest.mark.parametrize("static", [True, False], ids=["known sizes", "symbolic sizes"])
 def test_compile_with_inductor(static):
     mode = torch_internals.FakeTensorMode(shape_env=torch.fx.experimental.symbolic_shapes.ShapeEnv())

@@ -109,6 +109,37 @@ def test_updated_piece_by_piece(backend, accumulate, monkeypatch):
         assert_equal_states(eager, ours)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"momentum": 0.9, "weight_decay": 0.1},
+        {"momentum": 0.9, "nesterov": True, "maximize": True},
+    ],
+    ids=["plain", "momentum", "nesterov"],
+)
+@pytest.mark.parametrize("backend", ["python", "inductor"])
+def test_sgd_beside_parameters_of_half_precision(settings, backend):
+    """Torch's fused kernel computes nonsense of these, from 16 numbers on."""
+
+    def make():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 7), nn.Linear(7, 5).bfloat16())
+
+    def loss(model, x):
+        return model[1](model[0](x).bfloat16()).float().square().mean()
+
+    eager, ours, x = make(), make(), torch.randn(3, 6)
+    theirs, mine = (optim.SGD(model.parameters(), 0.1, **settings) for model in (eager, ours))
+    step = tapeless.train_step(ours, loss, mine, backend=backend)
+    for _ in range(3):
+        eager_step(eager, theirs, x, None, lambda model, x, _: loss(model, x))
+        step(x)
+
+    for expected, actual in zip(eager.parameters(), ours.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-2)
+
+
 def test_schedules_groups_and_frozen_parameters():
     def make(model):
         groups = [{"params": model.trunk.parameters(), "lr": 1e-2}, {"params": model.used.parameters()}]
@@ -169,6 +200,67 @@ def test_accumulated_gradients(name, backend):
             eager[1].step()
             eager[1].zero_grad()
         assert_equal_states(eager, ours)
+
+
+@pytest.mark.parametrize("backend", ["python", "inductor"])
+def test_a_call_that_raises_does_not_count(backend):
+    eager, ours = pair(OPTIMIZERS["adamw"])
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1], accumulate=2, backend=backend)
+    first, second = batches(2)
+    cross_entropy(eager[0], *first).backward()
+    step(*first)
+    with pytest.raises((IndexError, RuntimeError)):
+        step(second[0], second[1] + 7)
+    cross_entropy(eager[0], *second).backward()
+    eager[1].step()
+    step(*second)
+
+    assert_equal_states(eager, ours)
+
+
+@pytest.mark.parametrize("name", ["adamw", "an optimizer that steps itself"])
+def test_hooks_on_the_gradients_of_parameters(name):
+    def hook(model):
+        model.used.weight.register_hook(lambda g: g * 3)
+        model.used.bias.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", p.grad.sign()))
+
+    eager, ours = pair(OPTIMIZERS[name])
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1], clip_norm=0.1)
+    for k, (x, y) in enumerate(batches(4)):
+        if k == 2:
+            hook(eager[0])
+            hook(ours[0])
+        eager[1].zero_grad()
+        cross_entropy(eager[0], x, y).backward()
+        nn.utils.clip_grad_norm_(eager[0].parameters(), 0.1)
+        eager[1].step()
+        step(x, y)
+        assert_equal_states(eager, ours)
+
+
+def test_hooks_on_gradients_that_are_added_up_are_refused():
+    model = net()
+    model.used.weight.register_hook(lambda g: g * 2)
+    step = tapeless.train_step(model, cross_entropy, optim.SGD(model.parameters(), 0.1), accumulate=2)
+    with pytest.raises(tapeless.errors.Unsupported, match="hook"):
+        step(*batches(1)[0])
+
+
+def test_gradients_that_somebody_left_are_not_taken_for_those_of_the_step():
+    eager, ours = pair(OPTIMIZERS["an optimizer that steps itself"])
+    for p in ours[0].parameters():
+        p.grad = torch.ones_like(p)
+    x, y = batches(1)[0]
+    tapeless.train_step(ours[0], cross_entropy, ours[1])(x, y)
+    eager_step(*eager, x, y)
+
+    assert_equal_states(eager, ours)
+
+
+def test_an_optimizer_that_asks_for_the_loss_is_refused():
+    model = net()
+    with pytest.raises(tapeless.errors.Unsupported, match="LBFGS"):
+        tapeless.train_step(model, cross_entropy, optim.LBFGS(model.parameters()))
 
 
 def test_other_batch_sizes_and_modes():

@@ -119,6 +119,21 @@ def has_step_hooks(optimizer: torch.optim.Optimizer) -> bool:
     return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
 
 
+def has_gradient_hooks(parameter: torch.Tensor) -> bool:
+    """Is somebody to be handed the gradient of this leaf? Relies on the names of its tables of hooks."""
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)  # type: ignore[attr-defined]
+
+
+def give_gradient(parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+    """Set `grad`, as the engine does at a leaf: past its hooks. Relies on the names of its tables of hooks."""
+    for hook in list((parameter._backward_hooks or {}).values()):
+        replaced = hook(gradient)
+        gradient = gradient if replaced is None else replaced
+    parameter.grad = gradient
+    for hook in list((parameter._post_accumulate_grad_hooks or {}).values()):  # type: ignore[attr-defined]
+        hook(parameter)
+
+
 def mark_stepped(optimizer: torch.optim.Optimizer) -> None:
     """What learning rate schedules look at to see that the optimizer was used before them."""
     optimizer._opt_called = True  # type: ignore[attr-defined]

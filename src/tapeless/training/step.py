@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,7 +48,14 @@ def train_step(
     """
     if accumulate < 1:
         raise BadOption(f"accumulate={accumulate}: a whole number of calls, at least 1")
+    if _asks_for_closure(optimizer):
+        raise Unsupported(f"{type(optimizer).__name__} evaluates the loss several times in a step: `compile` the model")
     return TrainStep(model, _called(model, loss_fn), optimizer, clip_norm, accumulate, Options.parse(options))
+
+
+def _asks_for_closure(optimizer: torch.optim.Optimizer) -> bool:
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def _called(model: nn.Module, loss_fn: Loss | None) -> Loss:
@@ -83,12 +91,12 @@ class TrainStep:
         self._call = torch_internals.compile_whole(loss, self._backend, most=64, dynamic=None)
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
-        self.calls += 1
         with torch.enable_grad():
             found = self._call(*batch, **named)
         if self._updates:
             self._sums.clear()
             torch_internals.mark_stepped(self.optimizer)
+        self.calls += 1  # a call that raised is none
         return found
 
     def __str__(self) -> str:
@@ -96,13 +104,20 @@ class TrainStep:
 
     @property
     def _updates(self) -> bool:
-        """Does this call update the parameters?"""
-        return self.calls % self.accumulate == 0
+        """Does the call that is being made update the parameters?"""
+        return (self.calls + 1) % self.accumulate == 0
 
     @property
     def _kind(self) -> Kind | None:
-        """How the program updates; None if the optimizer steps itself, be it for the sake of its hooks."""
-        return None if torch_internals.has_step_hooks(self.optimizer) else kind_of(self.optimizer)
+        """How the program updates; None if the optimizer steps itself, be it for the sake of hooks."""
+        hooked = torch_internals.has_step_hooks(self.optimizer) or self._has_hooked_parameters
+        return None if hooked else kind_of(self.optimizer)
+
+    @property
+    def _has_hooked_parameters(self) -> bool:
+        """Is somebody to be handed a gradient on its own?"""
+        groups = self.optimizer.param_groups
+        return any(torch_internals.has_gradient_hooks(p) for group in groups for p in group["params"])
 
     def _backend(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """What Dynamo calls with the graph of the loss. The result runs the whole step, returns what the loss does."""
@@ -125,6 +140,8 @@ class TrainStep:
         return outs[: program.results]
 
     def _build(self, captured: Captured, kind: Kind | None, args: Sequence[Any]) -> Program:
+        if self.accumulate > 1 and self._has_hooked_parameters:
+            raise Unsupported("a parameter has a hook on its gradient, of which accumulate adds several up: remove one")
         group_of, loss = self._groups(captured, args), _loss_output(captured)
         count = len(ir.outputs(captured.graph))
         wrt = tuple(i in group_of for i in range(len(args)))
@@ -174,13 +191,15 @@ class TrainStep:
         return self._sums[parameter]
 
     def _let_optimizer_step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-        for parameter, gradient in zip(parameters, _apart(gradients), strict=True):
-            parameter.grad = gradient
-        if self.clip is not None:
-            nn.utils.clip_grad_norm_(parameters, self.clip)
-        self.optimizer.step()
-        for parameter in parameters:
-            parameter.grad = None
+        self.optimizer.zero_grad()  # what was left by somebody else
+        try:
+            for parameter, gradient in zip(parameters, _apart(gradients), strict=True):
+                torch_internals.give_gradient(parameter, gradient)
+            if self.clip is not None:
+                nn.utils.clip_grad_norm_(parameters, self.clip)
+            self.optimizer.step()
+        finally:
+            self.optimizer.zero_grad()
 
 
 def _apart(gradients: Sequence[Tensor]) -> list[Tensor]:
