@@ -211,7 +211,7 @@ def pointwise(draw: Draw):
     return f, (x,)
 
 
-@for_passes("square", "cube", "power_to_root", "fold_constants", "drop_nan_to_num_of_finite")
+@for_passes("square", "cube", "power_to_root", "fill_constants", "fold_constants", "drop_nan_to_num_of_finite")
 def powers(draw: Draw):
     x = tensor(draw, *shape(draw, 2), positive=True, dtype=pick(draw, torch.float64, torch.float32, torch.bfloat16))
     exponent, factor = pick(draw, 0.5, -0.5, -1, 2, 3, 1.5, 0), pick(draw, 2, 3.0, True)
@@ -219,6 +219,7 @@ def powers(draw: Draw):
 
     def f(x):
         constant = torch.ones(x.shape, dtype=x.dtype) * factor - torch.zeros_like(x)
+        constant = constant * torch.tensor(low) + torch.tensor([factor], dtype=x.dtype)
         clean = torch.nan_to_num(torch.nan_to_num(x / (x - x[:1]), low, posinf=replaced).relu(), nan=0.5)
         both = x.cos() * x.cos() * x.cos(), torch.mul(input=x, other=x), x.sin() * (x.sin() * x.sin())
         return *both, torch.pow(x, exponent) * constant, x**exponent + torch.full((), 1.0).exp(), clean.cos()

@@ -8,6 +8,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 from tapeless import prepare
+from tapeless.capture.effects import keep_constants
 from tapeless.prepare import check
 
 FEW = settings(
@@ -18,9 +19,10 @@ FEW = settings(
 
 def aten_graph(function, inputs):
     """The functional ATen graph of a pure function, without Dynamo: a few milliseconds."""
-    graph = make_fx(lambda *args: list(tree_leaves(function(*args))), tracing_mode="fake")(*inputs).graph
-    graph.eliminate_dead_code()
-    return graph
+    module = make_fx(lambda *args: list(tree_leaves(function(*args))), tracing_mode="fake")(*inputs)
+    keep_constants(module.graph, module)
+    module.graph.eliminate_dead_code()
+    return module.graph
 
 
 def prepared(graph, inputs, option):

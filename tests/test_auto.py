@@ -252,6 +252,25 @@ def test_an_order_is_written_from_the_graphs_that_run(monkeypatch):
     assert "tanh" in order.forward and "tanh_backward" in order.backward
 
 
+def test_what_a_program_checks_and_numbers_that_it_makes_tensors_of(compiled_wins):
+    """Neither keeps a program from being compiled; what is checked is checked there too."""
+
+    def f(x, labels):
+        scores = torch.where(labels.unsqueeze(-1) > 1, x, torch.tensor(-0.5, dtype=x.dtype))
+        return (scores.softmax(-1) * torch.nn.functional.one_hot(labels, 3)).sum(-1)
+
+    call, x = auto(f), torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+
+    def step(number):
+        labels = (torch.arange(4) + number) % 3
+        found = [torch.autograd.grad(g(x, labels).square().sum(), x) for g in (f, call)]
+        torch.testing.assert_close(found[1], found[0])
+
+    step(until("inductor stays", step))
+    with pytest.raises(RuntimeError, match="smaller than num_classes"):
+        call(x, torch.full((4,), 3))
+
+
 def test_the_faster_one_stays(monkeypatch):
     monkeypatch.setattr(Race, "compiled_wins", False)
     call = auto(lambda x: (x.sin() * x).sum())

@@ -30,6 +30,8 @@ Boxed = Callable[[list[Any]], list[Any]]
 
 LIVE: weakref.WeakSet[Auto] = weakref.WeakSet()
 
+CHECKS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)  # Inductor keeps them
+
 RECURRENCES = 2  # calls, or steps with the same gradients, before anything is compiled
 SECONDS = 0.5  # and for how long a program is in use by then: most programs of a test or a notebook never are
 
@@ -66,8 +68,8 @@ def can_be_ordered(graph: fx.Graph) -> bool:
 
 
 def _is_known(node: fx.Node) -> bool:
-    if not node.users:  # it draws numbers for nobody, and would not if forward and backward were cut anew
-        return False
+    if not node.users and node.target not in CHECKS:
+        return False  # it draws numbers for nobody, and would not if forward and backward were cut anew
     if isinstance(node.target, OpOverload):
         return node.target.namespace in ("aten", "prims") and not node.target._schema.is_mutable
     return getattr(node.target, "__module__", "") in (operator.__name__, "_operator", math.__name__)

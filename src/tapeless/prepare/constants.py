@@ -28,6 +28,24 @@ def fold_constants(editor: Editor) -> None:
             editor.replace(node, [node], lambda node=node: _filled(node))
 
 
+@sweep(phase=Phase.NORMALIZE, symbolic=True, always=True)
+def fill_constants(editor: Editor) -> None:
+    """A tensor that the program makes of one number written in it: a value filled with that."""
+    for node in ir.calls(editor.graph):
+        if not node._erased and operator_name(node) == "lift_fresh_copy":
+            editor.replace(node, [node], lambda node=node: _filled_as(node))
+
+
+def _filled_as(node: fx.Node) -> torch.Tensor | None:
+    """The same for one element; more of them stay as they are written."""
+    out, constant = ir.value(node), ir.constant(node.all_input_nodes[0])
+    if constant is None or constant.numel() != 1 or out.is_complex():
+        return None
+    with without_modes():
+        value = constant.item()
+    return torch.full(out.shape, value, dtype=out.dtype, device=out.device)
+
+
 def _is_constant(node: fx.Node) -> bool:
     """A tensor all of whose operands are filled, none of them from the program's inputs."""
     operands = node.all_input_nodes
@@ -52,4 +70,4 @@ def _element(value: Any) -> Any:
     return torch.full((), number(value), dtype=val.dtype)  # type: ignore[arg-type]
 
 
-CONSTANTS: tuple[Pass, ...] = (fold_constants,)
+CONSTANTS: tuple[Pass, ...] = (fill_constants, fold_constants)
