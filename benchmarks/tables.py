@@ -9,6 +9,7 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.table import Table as RichTable
 
@@ -57,7 +58,7 @@ def origin() -> dict[str, str]:
     """Where and from what these numbers come."""
     return {
         "date": date.today().isoformat(),
-        "machine": f"{_processor()}, {platform.system()}",
+        "machine": f"{_processor()} with {torch.backends.cpu.get_cpu_capability()}, {platform.system()}",
         "python": platform.python_version(),
         "torch": version("torch"),
         "transformers": version("transformers"),
