@@ -20,6 +20,7 @@ from benchmarks.variants import EAGER, FLOOR, JAX, WHOLE, Runner, Training, Vari
 from benchmarks.workloads import Workload, build
 
 WARM_UP = 5
+LAST = 2 * WARM_UP  # steps of a loop that runs at its final speed
 SAMPLE_SECONDS = 0.04
 ORDER_SECONDS = 2.0  # after which what recurs is being compiled
 SETTLE_SECONDS = 240.0  # at most
@@ -87,22 +88,24 @@ def settling(name: str, label: str, seconds: float) -> dict[str, Any]:
 
 
 def settled(durations: list[float], work: list[float]) -> dict[str, float]:
-    """When the last step that was slower than the final ones was over, and the longest step behind the first.
+    """When the last step that was slower than the final ones was over, and by how much the longest behind the first was
+    longer than usual, before that or afterwards, whichever is longer: generated Python may be slower for good reasons.
 
     Which steps are slow is judged by the work they did, processor time: a machine that does other things as well is no
     change of speed, and neither is what disturbs it for a moment.
     """
-    final = statistics.median(work[-max(2 * WARM_UP, len(work) // 10) :])
+    final = statistics.median(work[-max(LAST, len(work) // 10) :])
     half = max(2, round(0.5 / final))
     smooth = [statistics.median(work[max(0, k - half) : k + half + 1]) for k in range(len(work))]
     smooth[0] = work[0]
     slow = max((k for k, duration in enumerate(smooth) if duration > NEAR_FINAL * final), default=0)
+    early, late = (statistics.median(some) for some in (durations[1 : slow + 1] or durations[1:], durations[-LAST:]))
     return {
         "settled_s": sum(durations[: slow + 1]),
         "final_step_s": final,
         "early_step_s": statistics.median(work[1 : slow + 1] or work[1:]),
-        "early_wall_s": statistics.median(durations[1 : slow + 1] or durations[1:]),
-        "longest_stall_s": max(durations[1:]) - statistics.median(durations[-2 * WARM_UP :]),
+        "early_wall_s": early,
+        "longest_stall_s": max(durations[1:]) - max(early, late),
     }
 
 

@@ -28,7 +28,7 @@ def test_a_loop_has_settled_after_its_last_slow_step():
     assert pytest.approx(5.0 + 10 * 0.2 + 0.9) == found["settled_s"]
     assert 0.1 == found["final_step_s"]
     assert 0.2 == found["early_step_s"]
-    assert pytest.approx(0.8) == found["longest_stall_s"]
+    assert pytest.approx(0.7) == found["longest_stall_s"]  # beyond a step of generated Python
 
 
 def test_one_disturbed_step_does_not_unsettle_a_loop():
@@ -41,7 +41,7 @@ def test_a_busy_machine_does_not_unsettle_a_loop():
     found = settled([5.0, *[0.3] * 20, *[0.1] * 20], [2.0, *[0.1] * 40])
 
     assert 5.0 == found["settled_s"]
-    assert pytest.approx(0.2) == found["longest_stall_s"]
+    assert pytest.approx(0.1) == found["longest_stall_s"]
 
 
 def test_the_floor_of_a_perceptron_is_its_products():
