@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -126,11 +126,11 @@ class TrainStep:
         return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
     def _run(self, captured: Captured, args: list[Any]) -> list[Any]:
-        kind, groups = self._kind, self.optimizer.param_groups
-        flags = tuple((len(group["params"]), *(kind.flags(group) if kind else ())) for group in groups)
-        program = self._programs.find(
-            (captured.graph, kind, flags, self._updates), lambda: self._build(captured, kind, args)
-        )
+        kind = self._kind
+        flags = tuple(kind.flags(group) for group in self.optimizer.param_groups) if kind else ()
+        trained = self._trained(args)
+        key = (captured.graph, kind, flags, tuple(trained.items()), self._updates)
+        program = self._programs.find(key, lambda: self._build(captured, kind, args, trained))
         self._last = program
         parameters = [args[i] for i in program.returned]
         with torch.no_grad(), torch_internals.without_autocast():
@@ -139,29 +139,23 @@ class TrainStep:
                 self._let_optimizer_step(parameters, outs[program.results :])
         return outs[: program.results]
 
-    def _build(self, captured: Captured, kind: Kind | None, args: Sequence[Any]) -> Program:
+    def _build(self, captured: Captured, kind: Kind | None, args: Sequence[Any], trained: dict[int, int]) -> Program:
         if self.accumulate > 1 and self._has_hooked_parameters:
             raise Unsupported("a parameter has a hook on its gradient, of which accumulate adds several up: remove one")
-        group_of, loss = self._groups(captured, args), _loss_output(captured)
+        _check(captured, args, trained)
+        loss = _loss_output(captured)
         count = len(ir.outputs(captured.graph))
-        wrt = tuple(i in group_of for i in range(len(args)))
+        wrt = tuple(i in trained for i in range(len(args)))
         signature = Signature(wrt, tuple(k == loss for k in range(count)), mutated=())
         whole = join(DERIVATIVES.of(captured.graph, signature, self.options.memory, self.options.cache), loss)
         groups = self.optimizer.param_groups
-        update = Update(kind, groups, group_of, self.clip, self.accumulate > 1, self._updates)
+        update = Update(kind, groups, trained, self.clip, self.accumulate > 1, self._updates)
         return compile_step(whole, update, self.options)
 
-    def _groups(self, captured: Captured, args: Sequence[Any]) -> dict[int, int]:
-        """For each input that is trained, its parameter group."""
-        groups = {p: k for k, group in enumerate(self.optimizer.param_groups) for p in group["params"]}
-        tensors = {i: a for i, a in enumerate(args) if isinstance(a, Tensor)}
-        found = {i: groups[a] for i, a in tensors.items() if a.requires_grad and a in groups}
-        if not found:
-            raise Unsupported("the loss depends on no parameter that the optimizer trains")
-        storages = [args[i].untyped_storage().data_ptr() for i in found]
-        if len(set(storages)) < len(storages) or set(found) & set(captured.convention.mutated_inputs()):
-            raise Unsupported("a parameter shares memory with another one, or is overwritten in the forward")
-        return found
+    def _trained(self, args: Sequence[Any]) -> dict[int, int]:
+        """For each input that is trained now, its parameter group."""
+        groups = {id(p): k for k, group in enumerate(self.optimizer.param_groups) for p in group["params"]}
+        return {i: groups[id(a)] for i, a in enumerate(args) if id(a) in groups and a.requires_grad}
 
     def _further(self, program: Program, kind: Kind | None, args: Sequence[Any]) -> list[Any]:
         """The optimizer's state and numbers, and the gradients of earlier calls, as the program takes them."""
@@ -212,6 +206,15 @@ def _apart(gradients: Sequence[Tensor]) -> list[Tensor]:
         seen.add(memory.data_ptr())
         found.append(gradient.clone(memory_format=torch.contiguous_format) if shared else gradient)
     return found
+
+
+def _check(captured: Captured, args: Sequence[Any], trained: Collection[int]) -> None:
+    """Is there something to train, that may be overwritten when the step is over?"""
+    if not trained:
+        raise Unsupported("the loss depends on no parameter that the optimizer trains")
+    storages = [args[i].untyped_storage().data_ptr() for i in trained]
+    if len(set(storages)) < len(storages) or set(trained) & set(captured.convention.mutated_inputs()):
+        raise Unsupported("a parameter shares memory with another one, or is overwritten in the forward")
 
 
 def _loss_output(captured: Captured) -> int:
