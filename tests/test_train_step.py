@@ -175,6 +175,35 @@ def test_training_goes_on_from_a_state_dict():
     assert_equal_states(eager, ours)
 
 
+def replaced_head(model, optimizer):
+    """By a layer of the same type, which the optimizer does not know."""
+    torch.manual_seed(3)
+    model.used = nn.Linear(6, 3).double()
+
+
+def exchanged_groups(model, optimizer):
+    """Of one weight with another."""
+    first, second = (group["params"] for group in optimizer.param_groups)
+    first[0], second[0] = second[0], first[0]
+
+
+@pytest.mark.parametrize("change", [replaced_head, exchanged_groups])
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_what_the_optimizer_trains_is_asked_at_each_step(name, change):
+    def groups(model):
+        return [{"params": list(model.trunk.parameters())}, {"params": list(model.used.parameters()), "lr": 0.3}]
+
+    eager, ours = ((model, OPTIMIZERS[name](groups(model))) for model in (net(), net()))
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1])
+    for k, (x, y) in enumerate(batches(4)):
+        if k == 2:
+            change(*eager)
+            change(*ours)
+        eager_step(*eager, x, y)
+        step(x, y)
+        assert_equal_states(eager, ours)
+
+
 @pytest.mark.parametrize("backend", ["python", "inductor"])
 def test_clipped_gradients(backend):
     eager, ours = pair(OPTIMIZERS["sgd"])
@@ -198,6 +227,33 @@ def test_accumulated_gradients(name, backend):
         cross_entropy(eager[0], x, y).backward()
         step(x, y)
         if k % 3 == 2:
+            eager[1].step()
+            eager[1].zero_grad()
+        assert_equal_states(eager, ours)
+
+
+def either_head(model, x, y):
+    """Even batches train one head, odd ones the other."""
+    trunk = model.trunk(x)
+    return F.cross_entropy(model.used(trunk) if model.even else model.unused(trunk), y % 2)
+
+
+@pytest.mark.parametrize("backend", ["python", "inductor"])
+@pytest.mark.parametrize("clip", [None, 0.1], ids=["", "clipped"])
+@pytest.mark.parametrize("name", ["adamw", "an optimizer that steps itself"])
+def test_accumulated_gradients_of_which_the_last_call_has_none(name, clip, backend):
+    """They are those of another head, and of a weight that was frozen in the meantime."""
+    eager, ours = pair(OPTIMIZERS[name])
+    step = tapeless.train_step(ours[0], either_head, ours[1], accumulate=2, clip_norm=clip, backend=backend)
+    for k, (x, y) in enumerate(batches(5)):
+        for model in (eager[0], ours[0]):
+            model.even = k % 2 == 0
+            model.trunk[0].weight.requires_grad_(k != 3)
+        either_head(eager[0], x, y).backward()
+        step(x, y)
+        if k % 2 == 1:
+            if clip is not None:
+                nn.utils.clip_grad_norm_(eager[0].parameters(), clip)
             eager[1].step()
             eager[1].zero_grad()
         assert_equal_states(eager, ours)

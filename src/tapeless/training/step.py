@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from tapeless.runtime.program import Recent
 from tapeless.runtime.signature import Signature
 from tapeless.training.compiled import Program, compile_step
 from tapeless.training.optimizers import Kind, kind_of
-from tapeless.training.program import Update, join
+from tapeless.training.program import Update, add_inputs, join
 
 Loss = Callable[..., Any]
 
@@ -68,6 +69,26 @@ def _called(model: nn.Module, loss_fn: Loss | None) -> Loss:
 
 def _own_loss(out: Any) -> Any:
     return out.loss if hasattr(out, "loss") else out
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a graph is called with, and what the optimizer makes of that."""
+
+    given: list[Any]
+    trained: dict[int, int]  # input → parameter group
+    waiting: dict[int, int] = field(default_factory=dict)  # the same, for those with a gradient of earlier calls
+    left_over: list[Tensor] = field(default_factory=list)  # the last of these: no inputs of the graph
+
+    @property
+    def all(self) -> list[Any]:
+        return [*self.given, *self.left_over]
+
+    @property
+    def described(self) -> tuple[Any, ...]:
+        """What a program is written for."""
+        types = tuple((p.shape, p.stride(), p.dtype, p.device) for p in self.left_over)
+        return tuple(self.trained.items()), tuple(self.waiting.items()), types
 
 
 class TrainStep:
@@ -126,38 +147,51 @@ class TrainStep:
         return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
     def _run(self, captured: Captured, args: list[Any]) -> list[Any]:
-        kind = self._kind
+        kind, inputs = self._kind, self._inputs(args)
         flags = tuple(kind.flags(group) for group in self.optimizer.param_groups) if kind else ()
-        trained = self._trained(args)
-        key = (captured.graph, kind, flags, tuple(trained.items()), self._updates)
-        program = self._programs.find(key, lambda: self._build(captured, kind, args, trained))
+        key = (captured.graph, kind, flags, self._updates, *inputs.described)
+        program = self._programs.find(key, lambda: self._build(captured, kind, inputs))
         self._last = program
-        parameters = [args[i] for i in program.returned]
+        args = inputs.all
+        sums = {p: self._sum(p) for p in (args[i] for i in program.summed)}
         with torch.no_grad(), torch_internals.without_autocast():
-            outs = program.run(args, self._further(program, kind, args))
+            outs = program.run(args, self._further(program, kind, args, sums))
+            self._sums |= sums  # not those of a call that raised
             if program.returned:
-                self._let_optimizer_step(parameters, outs[program.results :])
+                self._let_optimizer_step([args[i] for i in program.returned], outs[program.results :])
         return outs[: program.results]
 
-    def _build(self, captured: Captured, kind: Kind | None, args: Sequence[Any], trained: dict[int, int]) -> Program:
+    def _build(self, captured: Captured, kind: Kind | None, inputs: Inputs) -> Program:
         if self.accumulate > 1 and self._has_hooked_parameters:
             raise Unsupported("a parameter has a hook on its gradient, of which accumulate adds several up: remove one")
-        _check(captured, args, trained)
+        _check(captured, inputs)
         loss = _loss_output(captured)
         count = len(ir.outputs(captured.graph))
-        wrt = tuple(i in trained for i in range(len(args)))
+        wrt = tuple(i in inputs.trained for i in range(len(inputs.given)))
         signature = Signature(wrt, tuple(k == loss for k in range(count)), mutated=())
         whole = join(DERIVATIVES.of(captured.graph, signature, self.options.memory, self.options.cache), loss)
-        groups = self.optimizer.param_groups
-        update = Update(kind, groups, trained, self.clip, self.accumulate > 1, self._updates)
+        add_inputs(whole, inputs.left_over)
+        groups, group_of = self.optimizer.param_groups, inputs.trained | inputs.waiting
+        update = Update(
+            kind, groups, group_of, self.clip, self.accumulate > 1, tuple(inputs.waiting), last=self._updates
+        )
         return compile_step(whole, update, self.options)
 
-    def _trained(self, args: Sequence[Any]) -> dict[int, int]:
-        """For each input that is trained now, its parameter group."""
-        groups = {id(p): k for k, group in enumerate(self.optimizer.param_groups) for p in group["params"]}
-        return {i: groups[id(a)] for i, a in enumerate(args) if id(a) in groups and a.requires_grad}
+    def _inputs(self, args: list[Any]) -> Inputs:
+        groups = {p: k for k, group in enumerate(self.optimizer.param_groups) for p in group["params"]}
+        known = {i: groups[a] for i, a in enumerate(args) if isinstance(a, Tensor) and a in groups}
+        trained = {i: k for i, k in known.items() if args[i].requires_grad}
+        if not self._updates or not self._sums:
+            return Inputs(args, trained)
+        met = {args[i] for i in known}
+        left_over = [p for p in self._sums if p in groups and p not in met]
+        waiting = {i: k for i, k in known.items() if args[i] in self._sums}
+        waiting |= {i: groups[p] for i, p in enumerate(left_over, len(args))}
+        return Inputs(args, trained, waiting, left_over)
 
-    def _further(self, program: Program, kind: Kind | None, args: Sequence[Any]) -> list[Any]:
+    def _further(
+        self, program: Program, kind: Kind | None, args: Sequence[Any], sums: dict[Tensor, Tensor]
+    ) -> list[Any]:
         """The optimizer's state and numbers, and the gradients of earlier calls, as the program takes them."""
         numbers = [kind.numbers(group) if kind else {} for group in self.optimizer.param_groups]
         states = {i: self._state(args[i], kind) for i in program.trained}
@@ -168,7 +202,7 @@ class TrainStep:
             elif further.what == "state":
                 found.append(states[further.of][further.name])
             else:
-                found.append(self._sum(args[further.of]))
+                found.append(sums[args[further.of]])
         return found
 
     def _state(self, parameter: Tensor, kind: Kind | None) -> dict[str, Tensor]:
@@ -180,9 +214,8 @@ class TrainStep:
         return state
 
     def _sum(self, parameter: Tensor) -> Tensor:
-        if parameter not in self._sums:
-            self._sums[parameter] = torch.zeros_like(parameter, requires_grad=False)
-        return self._sums[parameter]
+        found = self._sums.get(parameter)
+        return torch.zeros_like(parameter, requires_grad=False) if found is None else found
 
     def _let_optimizer_step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         self.optimizer.zero_grad()  # what was left by somebody else
@@ -208,9 +241,10 @@ def _apart(gradients: Sequence[Tensor]) -> list[Tensor]:
     return found
 
 
-def _check(captured: Captured, args: Sequence[Any], trained: Collection[int]) -> None:
+def _check(captured: Captured, inputs: Inputs) -> None:
     """Is there something to train, that may be overwritten when the step is over?"""
-    if not trained:
+    trained, args = inputs.trained | inputs.waiting, inputs.all
+    if not inputs.trained:
         raise Unsupported("the loss depends on no parameter that the optimizer trains")
     storages = [args[i].untyped_storage().data_ptr() for i in trained]
     if len(set(storages)) < len(storages) or set(trained) & set(captured.convention.mutated_inputs()):
