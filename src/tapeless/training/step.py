@@ -109,11 +109,15 @@ class TrainStep:
         self._programs: Recent[Program] = Recent(32)
         self._sums: dict[Tensor, Tensor] = {}  # gradients of the calls since the last update
         self._last: Program | None = None
+        self._ran = False  # did the call that is being made train?
         self._call = torch_internals.compile_whole(loss, self._backend, most=64, dynamic=None)
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
+        self._ran = False
         with torch.enable_grad():
             found = self._call(*batch, **named)
+        if not self._ran:
+            raise Unsupported("torch.compile is switched off (`set_stance`, TORCHDYNAMO_DISABLE): nothing was trained")
         if self._updates:
             self._sums.clear()
             torch_internals.mark_stepped(self.optimizer)
@@ -159,6 +163,7 @@ class TrainStep:
             self._sums |= sums  # not those of a call that raised
             if program.returned:
                 self._let_optimizer_step([args[i] for i in program.returned], outs[program.results :])
+        self._ran = True
         return outs[: program.results]
 
     def _build(self, captured: Captured, kind: Kind | None, inputs: Inputs) -> Program:
@@ -208,9 +213,11 @@ class TrainStep:
     def _state(self, parameter: Tensor, kind: Kind | None) -> dict[str, Tensor]:
         """What the optimizer keeps for a parameter; at its first step, what the optimizer would make."""
         state = self.optimizer.state[parameter]
-        if not state and kind is not None:
+        if kind is not None and (not state or any(value is None for value in state.values())):
             group = next(g for g in self.optimizer.param_groups if any(p is parameter for p in g["params"]))
-            state.update(kind.state(group, parameter.detach()))
+            made = kind.state(group, parameter.detach())
+            state.update({name: value for name, value in made.items() if state.get(name) is None})
+        _lay_out(state, parameter)
         return state
 
     def _sum(self, parameter: Tensor) -> Tensor:
@@ -227,6 +234,17 @@ class TrainStep:
             self.optimizer.step()
         finally:
             self.optimizer.zero_grad()
+
+
+def _lay_out(state: dict[str, Any], parameter: Tensor) -> None:
+    """Give what is kept for each number of a parameter its layout, on which fused kernels rely.
+
+    It has another one if the parameter was laid out anew, or if it was loaded.
+    """
+    shape, stride = parameter.shape, parameter.stride()
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value.shape == shape and value.stride() != stride:
+            state[name] = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
 def _apart(gradients: Sequence[Tensor]) -> list[Tensor]:
