@@ -1,6 +1,8 @@
 """train_step: forward, backward and update in one program, equal to eager step by step."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -564,6 +566,18 @@ def test_a_step_that_torch_would_not_compile_is_refused():
     step = tapeless.train_step(model, cross_entropy, optim.SGD(model.parameters(), 0.1))
     with torch.compiler.set_stance("force_eager"), pytest.raises(tapeless.errors.Unsupported, match="set_stance"):
         step(*batches(1)[0])
+
+
+def test_nothing_that_a_step_was_called_with_is_held():
+    model = net()
+    step = tapeless.train_step(model, cross_entropy, optim.SGD(model.parameters(), 0.1))
+    data = batches(2)
+    freed = [weakref.ref(x) for x, _ in data]
+    while data:
+        step(*data.pop())
+    gc.collect()
+
+    assert [None, None] == [x() for x in freed]
 
 
 def test_the_program_is_printed_and_runs_as_printed():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -146,7 +146,7 @@ class TrainStep:
 
     def _backend(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """What Dynamo calls with the graph of the loss. The result runs the whole step, returns what the loss does."""
-        captured = captured_and_prepared(module, inputs, self.options)
+        captured = replace(captured_and_prepared(module, inputs, self.options), inputs=())  # a batch is not held
         wrapped = captured.convention.wrap(lambda args: self._run(captured, args))
         return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
