@@ -1,6 +1,7 @@
 """Backend `auto`: right before, during and after a program is compiled in the background; undisturbed if that fails."""
 
 import gc
+import io
 import os
 import resource
 import signal
@@ -25,8 +26,10 @@ from tapeless.backends.auto import LIVE as ALONE
 from tapeless.backends.auto import Age, Auto, compile_watched
 from tapeless.background import products, race
 from tapeless.background.compiler import Compiler
-from tapeless.background.order import Failure
+from tapeless.background.order import Answer, Failure
+from tapeless.background.process import Process
 from tapeless.background.race import Race
+from tapeless.background.worker import receive, send
 from tapeless.runtime import contest, variant
 from tapeless.runtime.program import LIVE, Program
 from tapeless.runtime.statistics import statistics
@@ -457,6 +460,25 @@ def test_the_process_is_there_before_anything_is_ordered(own_compiler):
     while own_compiler._process is None:
         assert time.monotonic() - start < PATIENCE
         time.sleep(0.01)
+
+
+def test_modules_in_the_current_folder_are_not_those_of_the_process(monkeypatch, tmp_path):
+    (tmp_path / "queue.py").write_text("raise ValueError('what the program does not import, nobody does')")
+    monkeypatch.chdir(tmp_path)
+    process = Process()
+    answer = process.ask(None)
+    process.end()
+
+    assert isinstance(answer, Answer)
+
+
+def test_an_answer_of_which_half_arrived():
+    """The process was killed as it sent it."""
+    stream = io.BytesIO()
+    send(stream, "an answer")
+    for length in (0, 4, 8, len(stream.getvalue()) - 1):
+        with pytest.raises(EOFError):
+            receive(io.BytesIO(stream.getvalue()[:length]))
 
 
 def test_the_disk_is_full(own_compiler, monkeypatch, tmp_path):

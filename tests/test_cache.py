@@ -431,6 +431,15 @@ def test_a_graph_comes_back_with_all_that_is_known_about_it():
     assert all(node.meta["val"].fake_mode is mode for node in again.find_nodes(op="placeholder"))
 
 
+def test_a_graph_says_nothing_of_the_program_it_was_found_in(monkeypatch):
+    """Of memory formats pickle says where it found them: in a process started with `spawn`, in the program."""
+    captured = pipeline.trace(lambda x: x.clone(memory_format=torch.contiguous_format).sin(), (torch.randn(2),), {})
+    monkeypatch.setattr(sys, "modules", {"program": sys.modules[__name__], **sys.modules})
+
+    assert "memory_format" in str(captured.graph)
+    assert b"program" not in pickled.dumps(captured.graph)
+
+
 def test_what_has_contents_is_refused():
     captured = pipeline.trace(lambda x: x * torch.tensor([1.0, 2.0]), (torch.randn(2, requires_grad=True),), {})
     for value in (captured.graph, torch.ones(2), nn.Linear(2, 2)):

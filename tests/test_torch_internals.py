@@ -6,6 +6,7 @@ A failure here after an upgrade of torch says which door moved; the others may f
 import functools
 import os
 import pickle
+import sys
 import warnings
 from pathlib import Path
 
@@ -38,6 +39,19 @@ def targets(module):
 
 def run(module):
     return lambda args: list(fx.Interpreter(module).run(*args))
+
+
+# -- pickles -------------------------------------------------------------------------------------------------------
+
+
+def test_a_memory_format_is_read_in_a_process_that_does_not_know_the_program(monkeypatch):
+    """The program is found before torch in a process that was started with `spawn`."""
+    monkeypatch.setattr(sys, "modules", {"program": sys.modules[__name__], **sys.modules})
+    data = torch_internals.dumps([torch.channels_last, torch.strided])
+
+    with pytest.raises(pickle.PicklingError, match="program"):
+        pickle.dumps(torch.channels_last)
+    assert [torch.channels_last, torch.strided] == pickle.loads(data)
 
 
 # -- capture -------------------------------------------------------------------------------------------------------

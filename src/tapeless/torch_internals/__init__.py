@@ -93,6 +93,7 @@ from tapeless.torch_internals.layers import (
     without_dead_wrappers,
 )
 from tapeless.torch_internals.packed import can_pack
+from tapeless.torch_internals.pickles import Pickler, dumps
 from tapeless.torch_internals.products import can_multiply, keep_biases_apart, product, replace_products
 from tapeless.torch_internals.recurrent import LSTM, has_lstm_layer, lstm_layer
 from tapeless.torch_internals.registered import (
@@ -138,6 +139,7 @@ __all__ = [
     "Frame",
     "Guarded",
     "Layer",
+    "Pickler",
     "Scope",
     "SingleLevelFunction",
     "TracedFunction",
@@ -168,6 +170,7 @@ __all__ = [
     "data_attribute",
     "decompose_for_inductor",
     "direct_apply",
+    "dumps",
     "emission",
     "engine_wants",
     "every_number_drawn",

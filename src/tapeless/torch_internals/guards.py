@@ -23,6 +23,8 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.utils import _device
 from torch.utils._ordered_set import OrderedSet
 
+from tapeless.torch_internals.pickles import Pickler
+
 
 class Unrepeatable(Exception):
     """What Dynamo made of a frame holds something that means nothing in another process."""
@@ -150,7 +152,7 @@ class Scope:
         return ASPECTS[guarded.kind](self.value(guarded.source), **arguments)
 
 
-class _Pickler(pickle.Pickler):
+class _Pickler(Pickler):
     """Writes global variables under other names. Refuses what stands in a module of the user's: reading imports that.
 
     Relies on `GlobalSource`, and on sources being plain data.
