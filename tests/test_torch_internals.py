@@ -4,6 +4,7 @@ A failure here after an upgrade of torch says which door moved; the others may f
 """
 
 import functools
+import io
 import os
 import pickle
 import sys
@@ -47,11 +48,13 @@ def run(module):
 def test_a_memory_format_is_read_in_a_process_that_does_not_know_the_program(monkeypatch):
     """The program is found before torch in a process that was started with `spawn`."""
     monkeypatch.setattr(sys, "modules", {"program": sys.modules[__name__], **sys.modules})
-    data = torch_internals.dumps([torch.channels_last, torch.strided])
+    data, stream = torch_internals.dumps([torch.channels_last, torch.strided]), io.BytesIO()
+    torch_internals.Pickler(stream).dump(torch.channels_last)
 
     with pytest.raises(pickle.PicklingError, match="program"):
         pickle.dumps(torch.channels_last)
     assert [torch.channels_last, torch.strided] == pickle.loads(data)
+    assert torch.channels_last is pickle.loads(stream.getvalue())
 
 
 # -- capture -------------------------------------------------------------------------------------------------------
