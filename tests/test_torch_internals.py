@@ -42,6 +42,20 @@ def run(module):
     return lambda args: list(fx.Interpreter(module).run(*args))
 
 
+# -- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_settings_of_knows_sets_by_their_elements():
+    """Equal sets are written in other orders if their elements came in another one."""
+    config, name = torch._dynamo.config, "allowed_functions_module_string_ignorelist"
+    first, second = ({f"torch.a{k}" for k in order} for order in (range(64), range(63, -1, -1)))
+    with config.patch({name: first}):
+        expected = torch_internals.settings_of(config)
+    with config.patch({name: second}):
+        assert expected == torch_internals.settings_of(config)
+    assert expected != torch_internals.settings_of(config)
+
+
 # -- pickles -------------------------------------------------------------------------------------------------------
 
 

@@ -125,6 +125,7 @@ from tapeless.torch_internals.running import (
     unwrap_if_dead,
     without_autocast,
 )
+from tapeless.torch_internals.settings import settings_of
 from tapeless.torch_internals.writes import Watch
 
 __all__ = [
@@ -221,6 +222,7 @@ __all__ = [
     "scan",
     "set_grad_enabled",
     "set_tracer",
+    "settings_of",
     "skip_in_dynamo",
     "stacked_type",
     "static_mark",
