@@ -1,5 +1,6 @@
 """Backend `auto`: right before, during and after a program is compiled in the background; undisturbed if that fails."""
 
+import copy
 import gc
 import io
 import os
@@ -19,6 +20,7 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import tapeless
 from comparing import seeded
 from models import TwoHeads
 from tapeless import pipeline, torch_internals
@@ -31,6 +33,7 @@ from tapeless.background.process import Process
 from tapeless.background.race import Race
 from tapeless.background.worker import receive, send
 from tapeless.runtime import contest, variant
+from tapeless.runtime import statistics as statistics_module
 from tapeless.runtime.program import LIVE, Program
 from tapeless.runtime.statistics import statistics
 
@@ -351,6 +354,15 @@ def test_deterministic_mode_stays_with_python():
         torch.use_deterministic_algorithms(False)
 
     assert statistics().is_settled
+
+
+def test_programs_may_be_compiled_while_they_are_counted(monkeypatch):
+    """By another thread; here, by whoever looks at one."""
+    program, described = tapeless.compile(lambda x: x.sin()), statistics_module.of_program
+    program(torch.ones(3, requires_grad=True)).sum().backward()
+    monkeypatch.setattr(statistics_module, "of_program", lambda found: LIVE.add(copy.copy(found)) or described(found))
+
+    assert len(statistics().programs) >= 1
 
 
 # -- what can go wrong -----------------------------------------------------------------------------------------------
