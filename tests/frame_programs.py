@@ -5,6 +5,7 @@
 MODE is `plain`, `changed` (the change comes before anything is compiled) or `later` (it comes after the first step).
 """
 
+import abc
 import collections
 import contextlib
 import contextvars
@@ -681,6 +682,24 @@ def metaclass():
         return made
 
     return Case(lambda x: x.exp() * Made().number, [x()], **patched(Meta, "__call__", call))
+
+
+class Thing:
+    pass
+
+
+def abstract():
+    return abc.ABCMeta("Kind", (), {"__module__": __name__})
+
+
+Kind, thing = abstract(), Thing()
+
+
+@case
+def registered_class():
+    """With an abstract class, for good: another one takes its place."""
+    function = lambda x: x.sin() if isinstance(thing, Kind) else x.cos()  # noqa: E731
+    return Case(function, [x()], lambda: Kind.register(Thing) and None, undo=lambda: set_global("Kind", abstract())())
 
 
 @case

@@ -1,6 +1,8 @@
 """Backend `auto`: right before, during and after a program is compiled in the background; undisturbed if that fails."""
 
+import copy
 import gc
+import io
 import os
 import resource
 import signal
@@ -18,6 +20,7 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import tapeless
 from comparing import seeded
 from models import TwoHeads
 from tapeless import pipeline, torch_internals
@@ -25,9 +28,12 @@ from tapeless.backends.auto import LIVE as ALONE
 from tapeless.backends.auto import Age, Auto, compile_watched
 from tapeless.background import products, race
 from tapeless.background.compiler import Compiler
-from tapeless.background.order import Failure
+from tapeless.background.order import Answer, Failure
+from tapeless.background.process import Process
 from tapeless.background.race import Race
+from tapeless.background.worker import receive, send
 from tapeless.runtime import contest, variant
+from tapeless.runtime import statistics as statistics_module
 from tapeless.runtime.program import LIVE, Program
 from tapeless.runtime.statistics import statistics
 
@@ -350,6 +356,15 @@ def test_deterministic_mode_stays_with_python():
     assert statistics().is_settled
 
 
+def test_programs_may_be_compiled_while_they_are_counted(monkeypatch):
+    """By another thread; here, by whoever looks at one."""
+    program, described = tapeless.compile(lambda x: x.sin()), statistics_module.of_program
+    program(torch.ones(3, requires_grad=True)).sum().backward()
+    monkeypatch.setattr(statistics_module, "of_program", lambda found: LIVE.add(copy.copy(found)) or described(found))
+
+    assert len(statistics().programs) >= 1
+
+
 # -- what can go wrong -----------------------------------------------------------------------------------------------
 
 
@@ -457,6 +472,25 @@ def test_the_process_is_there_before_anything_is_ordered(own_compiler):
     while own_compiler._process is None:
         assert time.monotonic() - start < PATIENCE
         time.sleep(0.01)
+
+
+def test_modules_in_the_current_folder_are_not_those_of_the_process(monkeypatch, tmp_path):
+    (tmp_path / "queue.py").write_text("raise ValueError('what the program does not import, nobody does')")
+    monkeypatch.chdir(tmp_path)
+    process = Process()
+    answer = process.ask(None)
+    process.end()
+
+    assert isinstance(answer, Answer)
+
+
+def test_an_answer_of_which_half_arrived():
+    """The process was killed as it sent it."""
+    stream = io.BytesIO()
+    send(stream, "an answer")
+    for length in (0, 4, 8, len(stream.getvalue()) - 1):
+        with pytest.raises(EOFError):
+            receive(io.BytesIO(stream.getvalue()[:length]))
 
 
 def test_the_disk_is_full(own_compiler, monkeypatch, tmp_path):

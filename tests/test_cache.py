@@ -367,15 +367,24 @@ def no_space(*_, **__):
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize("trouble", ["full", "full at the end", "not a directory"])
+def no_permission(*_, **__):
+    raise PermissionError(13, "Permission denied")
+
+
+@pytest.mark.parametrize("trouble", ["full", "full at the end", "not a directory", "below a file", "another user's"])
 def test_where_nothing_can_be_written_training_goes_on(tmp_path, made, monkeypatch, trouble):
     directory = tmp_path / "cache"
     if trouble == "full":
         monkeypatch.setattr(store.tempfile, "NamedTemporaryFile", no_space)
     elif trouble == "full at the end":
         monkeypatch.setattr(store.os, "replace", no_space)
+    elif trouble == "another user's":
+        monkeypatch.setattr(store.Path, "read_bytes", no_permission)
+        monkeypatch.setattr(store.tempfile, "NamedTemporaryFile", no_permission)
     else:
         directory.write_text("a file stands here")
+    if trouble == "below a file":
+        directory = directory / "below"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         gradient(directory)
@@ -383,6 +392,7 @@ def test_where_nothing_can_be_written_training_goes_on(tmp_path, made, monkeypat
 
     assert (2, 2) == made.all()
     assert 1 == sum("are not cached" in str(w.message) for w in caught)
+    assert 1 == sum("cache" in str(w.message) for w in caught)
     assert not directory.is_dir() or [] == list(directory.iterdir())
 
 
@@ -429,6 +439,15 @@ def test_a_graph_comes_back_with_all_that_is_known_about_it():
 
     assert content(captured.graph) == content(again)
     assert all(node.meta["val"].fake_mode is mode for node in again.find_nodes(op="placeholder"))
+
+
+def test_a_graph_says_nothing_of_the_program_it_was_found_in(monkeypatch):
+    """Of memory formats pickle says where it found them: in a process started with `spawn`, in the program."""
+    captured = pipeline.trace(lambda x: x.clone(memory_format=torch.contiguous_format).sin(), (torch.randn(2),), {})
+    monkeypatch.setattr(sys, "modules", {"program": sys.modules[__name__], **sys.modules})
+
+    assert "memory_format" in str(captured.graph)
+    assert b"program" not in pickled.dumps(captured.graph)
 
 
 def test_what_has_contents_is_refused():

@@ -136,6 +136,27 @@ def test_a_kept_frame_is_not_traced(tmp_path, traced):
     assert 1 == len(traced)
 
 
+HASHED = """
+import sys, torch
+from tapeless.torch_internals import frames
+traced, compile = [], frames._compile
+frames._compile = lambda *args, **kwargs: traced.append(args) or compile(*args, **kwargs)
+torch.compile(lambda x: x.sin(), backend="tapeless", options={"cache": sys.argv[1]})(torch.ones(3))
+print(len(traced))
+"""
+
+
+def test_processes_that_hash_differently_find_the_same(tmp_path):
+    """As all do that are not told otherwise: Python draws the order of its sets."""
+    traced = []
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", HASHED, str(tmp_path)]
+        traced.append(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout)
+
+    assert ["1\n", "0\n"] == traced
+
+
 def test_tapeless_compile(tmp_path, traced):
     def slope(x):
         return torch.autograd.grad((x**3).sum(), x, create_graph=True)[0]

@@ -4,8 +4,10 @@ A failure here after an upgrade of torch says which door moved; the others may f
 """
 
 import functools
+import io
 import os
 import pickle
+import sys
 import warnings
 from pathlib import Path
 
@@ -38,6 +40,35 @@ def targets(module):
 
 def run(module):
     return lambda args: list(fx.Interpreter(module).run(*args))
+
+
+# -- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_settings_of_knows_sets_by_their_elements():
+    """Equal sets are written in other orders if their elements came in another one."""
+    config, name = torch._dynamo.config, "allowed_functions_module_string_ignorelist"
+    first, second = ({f"torch.a{k}" for k in order} for order in (range(64), range(63, -1, -1)))
+    with config.patch({name: first}):
+        expected = torch_internals.settings_of(config)
+    with config.patch({name: second}):
+        assert expected == torch_internals.settings_of(config)
+    assert expected != torch_internals.settings_of(config)
+
+
+# -- pickles -------------------------------------------------------------------------------------------------------
+
+
+def test_a_memory_format_is_read_in_a_process_that_does_not_know_the_program(monkeypatch):
+    """The program is found before torch in a process that was started with `spawn`."""
+    monkeypatch.setattr(sys, "modules", {"program": sys.modules[__name__], **sys.modules})
+    data, stream = torch_internals.dumps([torch.channels_last, torch.strided]), io.BytesIO()
+    torch_internals.Pickler(stream).dump(torch.channels_last)
+
+    with pytest.raises(pickle.PicklingError, match="program"):
+        pickle.dumps(torch.channels_last)
+    assert [torch.channels_last, torch.strided] == pickle.loads(data)
+    assert torch.channels_last is pickle.loads(stream.getvalue())
 
 
 # -- capture -------------------------------------------------------------------------------------------------------

@@ -1,11 +1,14 @@
 """train_step: forward, backward and update in one program, equal to eager step by step."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import tapeless
 from tapeless.training import compiled
@@ -160,6 +163,34 @@ def test_schedules_groups_and_frozen_parameters():
         assert_equal_states((eager, a), (ours, b))
 
 
+@pytest.mark.parametrize("name", ["adamw", "adagrad", "rmsprop"])
+def test_counters_are_of_the_default_type(name):
+    torch.set_default_dtype(torch.float64)
+    try:
+        eager, ours = pair(OPTIMIZERS[name])
+        x, y = batches(1)[0]
+        eager_step(*eager, x, y)
+        tapeless.train_step(ours[0], cross_entropy, ours[1])(x, y)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+    assert_equal_states(eager, ours)
+
+
+def test_a_state_without_momentum_yet():
+    """As plain SGD kept it in earlier versions of torch."""
+    eager, ours = pair(OPTIMIZERS["sgd with momentum"])
+    for model, optimizer in (eager, ours):
+        for p in model.parameters():
+            optimizer.state[p]["momentum_buffer"] = None
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1])
+    for x, y in batches(2):
+        eager_step(*eager, x, y)
+        step(x, y)
+
+    torch.testing.assert_close(list(ours[0].parameters()), list(eager[0].parameters()))
+
+
 def test_training_goes_on_from_a_state_dict():
     eager, ours = pair(OPTIMIZERS["adamw"])
     step = tapeless.train_step(ours[0], cross_entropy, ours[1])
@@ -173,6 +204,35 @@ def test_training_goes_on_from_a_state_dict():
         step(x, y)
 
     assert_equal_states(eager, ours)
+
+
+def replaced_head(model, optimizer):
+    """By a layer of the same type, which the optimizer does not know."""
+    torch.manual_seed(3)
+    model.used = nn.Linear(6, 3).double()
+
+
+def exchanged_groups(model, optimizer):
+    """Of one weight with another."""
+    first, second = (group["params"] for group in optimizer.param_groups)
+    first[0], second[0] = second[0], first[0]
+
+
+@pytest.mark.parametrize("change", [replaced_head, exchanged_groups])
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_what_the_optimizer_trains_is_asked_at_each_step(name, change):
+    def groups(model):
+        return [{"params": list(model.trunk.parameters())}, {"params": list(model.used.parameters()), "lr": 0.3}]
+
+    eager, ours = ((model, OPTIMIZERS[name](groups(model))) for model in (net(), net()))
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1])
+    for k, (x, y) in enumerate(batches(4)):
+        if k == 2:
+            change(*eager)
+            change(*ours)
+        eager_step(*eager, x, y)
+        step(x, y)
+        assert_equal_states(eager, ours)
 
 
 @pytest.mark.parametrize("backend", ["python", "inductor"])
@@ -198,6 +258,33 @@ def test_accumulated_gradients(name, backend):
         cross_entropy(eager[0], x, y).backward()
         step(x, y)
         if k % 3 == 2:
+            eager[1].step()
+            eager[1].zero_grad()
+        assert_equal_states(eager, ours)
+
+
+def either_head(model, x, y):
+    """Even batches train one head, odd ones the other."""
+    trunk = model.trunk(x)
+    return F.cross_entropy(model.used(trunk) if model.even else model.unused(trunk), y % 2)
+
+
+@pytest.mark.parametrize("backend", ["python", "inductor"])
+@pytest.mark.parametrize("clip", [None, 0.1], ids=["", "clipped"])
+@pytest.mark.parametrize("name", ["adamw", "an optimizer that steps itself"])
+def test_accumulated_gradients_of_which_the_last_call_has_none(name, clip, backend):
+    """They are those of another head, and of a weight that was frozen in the meantime."""
+    eager, ours = pair(OPTIMIZERS[name])
+    step = tapeless.train_step(ours[0], either_head, ours[1], accumulate=2, clip_norm=clip, backend=backend)
+    for k, (x, y) in enumerate(batches(5)):
+        for model in (eager[0], ours[0]):
+            model.even = k % 2 == 0
+            model.trunk[0].weight.requires_grad_(k != 3)
+        either_head(eager[0], x, y).backward()
+        step(x, y)
+        if k % 2 == 1:
+            if clip is not None:
+                nn.utils.clip_grad_norm_(eager[0].parameters(), clip)
             eager[1].step()
             eager[1].zero_grad()
         assert_equal_states(eager, ours)
@@ -352,6 +439,48 @@ def test_gradients_are_laid_out_as_their_parameters(backend):
     assert_equal_states((eager, theirs), (ours, mine))
 
 
+FUSED = ("sgd with momentum", "adamw", "adagrad", "centered rmsprop")
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_weights_that_change_their_layout_while_they_are_trained(name):
+    """What the optimizer keeps for them lies in memory as they did before."""
+    torch.manual_seed(0)
+    eager = Images().double()
+    ours = copy.deepcopy(eager)
+    theirs, mine = (OPTIMIZERS[name](model.parameters()) for model in (eager, ours))
+    step, x = tapeless.train_step(ours, None, mine), torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    for k in range(4):
+        if k == 2:
+            eager.first.to(memory_format=torch.channels_last)
+            ours.first.to(memory_format=torch.channels_last)
+        eager_step(eager, theirs, x, None, lambda model, x, _: model(x))
+        step(x)
+        assert_equal_states((eager, theirs), (ours, mine))
+
+
+class Columns(nn.Module):
+    """A weight with gaps between its rows: part of a larger block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 24, dtype=torch.float64).view(3, 8)[:, :4])
+
+    def forward(self, x):
+        return (x @ self.weight.t()).square().mean()
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_weights_with_gaps(name):
+    eager, ours = Columns(), Columns()
+    theirs, mine = (OPTIMIZERS[name](model.parameters()) for model in (eager, ours))
+    step, x = tapeless.train_step(ours, None, mine), torch.randn(2, 4, dtype=torch.float64)
+    for _ in range(3):
+        eager_step(eager, theirs, x, None, lambda model, x, _: model(x))
+        step(x)
+        assert_equal_states((eager, theirs), (ours, mine))
+
+
 class Factors(nn.Module):
     """Parameters that are each other's gradients, and parameters whose gradients are one and the same."""
 
@@ -418,6 +547,37 @@ def test_a_hook_on_the_optimizer_is_called():
     tapeless.train_step(model, cross_entropy, optimizer)(*batches(1)[0])
 
     assert [1] == seen
+
+
+def test_a_hook_on_all_optimizers_is_called():
+    model, seen = net(), []
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    step = tapeless.train_step(model, cross_entropy, optimizer)
+    handle = register_optimizer_step_post_hook(lambda *_: seen.append(1))
+    step(*batches(1)[0])
+    handle.remove()
+
+    assert [1] == seen
+
+
+def test_a_step_that_torch_would_not_compile_is_refused():
+    """In eager there would be a loss, and nothing trained."""
+    model = net()
+    step = tapeless.train_step(model, cross_entropy, optim.SGD(model.parameters(), 0.1))
+    with torch.compiler.set_stance("force_eager"), pytest.raises(tapeless.errors.Unsupported, match="set_stance"):
+        step(*batches(1)[0])
+
+
+def test_nothing_that_a_step_was_called_with_is_held():
+    model = net()
+    step = tapeless.train_step(model, cross_entropy, optim.SGD(model.parameters(), 0.1))
+    data = batches(2)
+    freed = [weakref.ref(x) for x, _ in data]
+    while data:
+        step(*data.pop())
+    gc.collect()
+
+    assert [None, None] == [x() for x in freed]
 
 
 def test_the_program_is_printed_and_runs_as_printed():

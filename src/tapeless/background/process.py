@@ -16,7 +16,7 @@ class Process:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tapeless.background.worker"],
+            [sys.executable, "-P", "-m", "tapeless.background.worker"],  # -P: the current folder holds no modules
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -14,12 +14,13 @@ import sys
 import threading
 from typing import IO, Any
 
+from tapeless import torch_internals
 from tapeless.background.order import Answer, Failure, Order
 from tapeless.errors import Unsupported
 
 
 def send(stream: IO[bytes], message: Any) -> None:
-    data = pickle.dumps(message)
+    data = torch_internals.dumps(message)
     stream.write(len(data).to_bytes(8, "little") + data)
     stream.flush()
 
@@ -29,7 +30,10 @@ def receive(stream: IO[bytes]) -> Any:
     size = stream.read(8)
     if len(size) < 8:
         raise EOFError
-    return pickle.loads(stream.read(int.from_bytes(size, "little")))
+    data = stream.read(length := int.from_bytes(size, "little"))
+    if len(data) < length:
+        raise EOFError
+    return pickle.loads(data)
 
 
 def main() -> None:

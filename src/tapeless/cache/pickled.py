@@ -43,7 +43,7 @@ def loads(data: bytes, fake_mode: Any) -> Any:
         return _Unpickler(io.BytesIO(data), fake_mode).load()
 
 
-class _Pickler(pickle.Pickler):
+class _Pickler(torch_internals.Pickler):
     def __init__(self, stream: Any) -> None:
         super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
         self.fakes: list[torch.Tensor] = []  # kept alive, so that their ids stay theirs

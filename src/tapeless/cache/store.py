@@ -56,7 +56,7 @@ class Store:
         except FileNotFoundError:
             return None
         except OSError as problem:
-            return _warn_once(f"{self.directory}: read", f"the cache of compiled programs cannot be read: {problem}")
+            return self._warn_of(problem)
         try:
             value = load(_checked(found))
         except Exception as problem:
@@ -75,11 +75,15 @@ class Store:
                 _fill(file, self._path(key), MAGIC + hashlib.sha256(payload).digest() + payload)
             self._forget_oldest()
         except OSError as problem:
-            _warn_once(
-                f"{self.directory}: write",
-                f"compiled programs are not cached, the next process will compile again: {problem}. Choose another "
-                'directory with TAPELESS_CACHE_DIR, or switch the cache off with options={"cache": False}',
-            )
+            self._warn_of(problem)
+
+    def _warn_of(self, problem: OSError) -> None:
+        """The directory cannot be used: say so once, be it found out in reading or in writing."""
+        _warn_once(
+            str(self.directory),
+            f"compiled programs are not cached, the next process will compile again: {problem}. Choose another "
+            'directory with TAPELESS_CACHE_DIR, or switch the cache off with options={"cache": False}',
+        )
 
     def _path(self, key: str) -> Path:
         return self.directory / f"{key}{SUFFIX}"

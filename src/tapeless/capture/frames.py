@@ -109,7 +109,7 @@ class FrameWatcher:
         try:
             made = tracing(sources)
             found = fingerprint(made, self.frame.scope(made.imports))
-            payload = pickle.dumps(Entry(made, digest, marks, found))
+            payload = torch_internals.dumps(Entry(made, digest, marks, found))
         except Exception as problem:  # to look at an object may fail as its author pleases
             log.debug("not kept for the next process: %s", problem, exc_info=not isinstance(problem, EXPECTED))
             return

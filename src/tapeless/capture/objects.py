@@ -8,6 +8,7 @@ compared too.
 
 from __future__ import annotations
 
+import abc
 import collections
 import enum
 import functools
@@ -37,6 +38,7 @@ BESIDE_THE_CODE = frozenset({
 })  # fmt: skip
 
 
+_get_dump: Any = abc._get_dump  # type: ignore[attr-defined]  # what `ABCMeta._dump_registry` prints
 ADDRESS = "_torchdynamo_wrapper_id"  # of a function that is not to be traced: where its wrapper stands in memory
 Otherwise = Callable[[Any], str]  # what is said of objects that text cannot say
 
@@ -98,7 +100,7 @@ class Objects:
     def _defined(self, cls: type) -> str:
         kept = ((name, value) for name, value in sorted(vars(cls).items()) if name not in BESIDE_THE_CODE)
         made_by = "" if type(cls) is type else self.rough(type(cls))
-        return self._items(f"{_name(cls)} {made_by}", kept, self._kind)
+        return self._items(f"{_name(cls)} {made_by} {_registered(cls)}", kept, self._kind)
 
     def _function(self, function: types.FunctionType, _: Otherwise) -> str:
         if function.__dict__.get("_dynamo_marked_constant"):
@@ -169,6 +171,14 @@ class Objects:
             return f"method {self.rough(value.__func__)}"
         holds = hasattr(type(value), "__get__") and hasattr(value, "__dict__")
         return f"{_name(type(value))} {self.rough(vars(value)) if holds else ''}"
+
+
+def _registered(cls: type) -> list[str]:
+    """The classes that were registered with an abstract one; those of Python's library come and go with its modules."""
+    if not isinstance(cls, abc.ABCMeta):
+        return []
+    found = filter(None, (reference() for reference in _get_dump(cls)[0]))
+    return sorted(_name(c) for c in found if c.__module__.partition(".")[0] not in sys.stdlib_module_names)
 
 
 def _name(of: Any) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tapeless.backends import auto
 from tapeless.ir import graph as ir
 from tapeless.runtime.derivatives import DERIVATIVES
 from tapeless.runtime.program import LIVE, Program
 from tapeless.specialize.savings import Savings, savings
+
+T = TypeVar("T")
 
 UNSETTLED = {"compiling", "racing"}
 
@@ -73,8 +77,14 @@ class Statistics:
 
 def statistics() -> Statistics:
     """What became of the programs compiled so far, as far as they are still alive: `print(tapeless.statistics())`."""
-    alone = tuple(graph.state for graph in auto.LIVE)
-    return Statistics(tuple(map(of_program, LIVE)), DERIVATIVES.differentiated, DERIVATIVES.reused, alone)
+    alone = tuple(graph.state for graph in _alive(auto.LIVE))
+    return Statistics(tuple(map(of_program, _alive(LIVE))), DERIVATIVES.differentiated, DERIVATIVES.reused, alone)
+
+
+def _alive(programs: weakref.WeakSet[T]) -> list[T]:
+    """All at once: other threads may compile, and a set that grows cannot be walked. Relies on `WeakSet.data`."""
+    references: list[weakref.ref[T]] = list(programs.data)  # type: ignore[attr-defined]
+    return [found for reference in references if (found := reference()) is not None]
 
 
 def of_program(program: Program) -> ProgramStatistics:

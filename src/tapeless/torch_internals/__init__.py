@@ -93,6 +93,7 @@ from tapeless.torch_internals.layers import (
     without_dead_wrappers,
 )
 from tapeless.torch_internals.packed import can_pack
+from tapeless.torch_internals.pickles import Pickler, dumps
 from tapeless.torch_internals.products import can_multiply, keep_biases_apart, product, replace_products
 from tapeless.torch_internals.recurrent import LSTM, has_lstm_layer, lstm_layer
 from tapeless.torch_internals.registered import (
@@ -124,6 +125,7 @@ from tapeless.torch_internals.running import (
     unwrap_if_dead,
     without_autocast,
 )
+from tapeless.torch_internals.settings import settings_of
 from tapeless.torch_internals.writes import Watch
 
 __all__ = [
@@ -138,6 +140,7 @@ __all__ = [
     "Frame",
     "Guarded",
     "Layer",
+    "Pickler",
     "Scope",
     "SingleLevelFunction",
     "TracedFunction",
@@ -168,6 +171,7 @@ __all__ = [
     "data_attribute",
     "decompose_for_inductor",
     "direct_apply",
+    "dumps",
     "emission",
     "engine_wants",
     "every_number_drawn",
@@ -218,6 +222,7 @@ __all__ = [
     "scan",
     "set_grad_enabled",
     "set_tracer",
+    "settings_of",
     "skip_in_dynamo",
     "stacked_type",
     "static_mark",

@@ -18,6 +18,7 @@ from torch._guards import TracingContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
 from tapeless.torch_internals.running import autocast_enabled, in_grad_mode
+from tapeless.torch_internals.settings import settings_of
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 
@@ -222,7 +223,7 @@ def assumptions() -> int:
 def circumstances() -> str:
     """What tracing to ATen looks at besides the program and its inputs, as text.
 
-    Relies on `get_hash` of AOTAutograd's settings, and on the flags that choose an implementation of attention.
+    Relies on AOTAutograd's settings, and on the flags that choose an implementation of attention.
     """
     devices = [d for d in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(d)]
     attention = torch.backends.cuda
@@ -236,7 +237,7 @@ def circumstances() -> str:
             attention.math_sdp_enabled(), attention.cudnn_sdp_enabled(),
         ),
         "kernels": (torch.backends.cpu.get_cpu_capability(), torch.backends.mkldnn.enabled),
-        "settings": aot_autograd.config.get_hash().hex(),
+        "settings": settings_of(aot_autograd.config),
     }  # fmt: skip
     return repr(found)
 

@@ -23,6 +23,9 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.utils import _device
 from torch.utils._ordered_set import OrderedSet
 
+from tapeless.torch_internals.pickles import Pickler
+from tapeless.torch_internals.settings import settings_of
+
 
 class Unrepeatable(Exception):
     """What Dynamo made of a frame holds something that means nothing in another process."""
@@ -150,7 +153,7 @@ class Scope:
         return ASPECTS[guarded.kind](self.value(guarded.source), **arguments)
 
 
-class _Pickler(pickle.Pickler):
+class _Pickler(Pickler):
     """Writes global variables under other names. Refuses what stands in a module of the user's: reading imports that.
 
     Relies on `GlobalSource`, and on sources being plain data.
@@ -221,7 +224,7 @@ def check_function(
 def guarded_state() -> str:
     """The state of the process that Dynamo guards, as text. What has no text here is refused.
 
-    Relies on `GlobalStateGuard`, which tells what it compares, and on the settings of Dynamo as `get_hash` sees them.
+    Relies on `GlobalStateGuard`, which tells what it compares, and on the settings of Dynamo.
     """
     device = _device.CURRENT_DEVICE
     hooks = top_saved_tensors_hooks()
@@ -230,4 +233,4 @@ def guarded_state() -> str:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         raise Unrepeatable("several processes that work together")
     guarded = GlobalStateGuard().__getstate__()
-    return f"{guarded} {torch._dynamo.config.get_hash().hex()}"
+    return f"{guarded} {settings_of(torch._dynamo.config)}"

@@ -10,6 +10,7 @@ import torch
 from torch._functorch import pyfunctorch
 from torch.autograd import forward_ad
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 
 def in_forward_mode() -> bool:
@@ -115,8 +116,9 @@ def accumulator(leaf: torch.Tensor) -> Any:
 
 
 def has_step_hooks(optimizer: torch.optim.Optimizer) -> bool:
-    """Is somebody to be told about the steps of this optimizer? Relies on the names of its tables of hooks."""
-    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
+    """Is somebody to be told about steps of this optimizer, or of all? Relies on the names of the tables of hooks."""
+    own = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    return bool(own or _global_optimizer_pre_hooks or _global_optimizer_post_hooks)
 
 
 def has_gradient_hooks(parameter: torch.Tensor) -> bool:

@@ -41,6 +41,11 @@ class Program:
         """The inputs for which the optimizer keeps a state."""
         return {further.of for further in self.further if further.what == "state"}
 
+    @cached_property
+    def summed(self) -> list[int]:
+        """The inputs for which the gradients of several calls are added up."""
+        return [further.of for further in self.further if further.what == "sum"]
+
     def __str__(self) -> str:
         return "\n\n".join(text.program(graph, name) for name, graph in self.graphs.items())
 

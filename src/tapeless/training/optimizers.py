@@ -63,7 +63,12 @@ def kind_of(optimizer: torch.optim.Optimizer) -> Kind | None:
 
 def _is_plain(group: Group) -> bool:
     odd = group.get("differentiable") or group.get("capturable") or (group.get("momentum") and group.get("dampening"))
-    return not odd and all(p.is_floating_point() and not p.is_sparse for p in group["params"])
+    return not odd and all(p.is_floating_point() and not p.is_sparse and _is_dense(p) for p in group["params"])
+
+
+def _is_dense(p: Tensor) -> bool:
+    """Does it lie in memory without gaps? Fused kernels go through it from the first number to the last."""
+    return p.is_contiguous() or aten.is_non_overlapping_and_dense.default(p)
 
 
 def _call(op: Any, *args: Any, **kwargs: Any) -> Any:
@@ -74,8 +79,10 @@ def _zeros(p: Tensor) -> Tensor:
     return torch.zeros_like(p, memory_format=torch.preserve_format)
 
 
-def _counter() -> Tensor:
-    return torch.tensor(0.0, dtype=torch.float32)
+def _counter(group: Group) -> Tensor:
+    """Of steps, in the type that torch's optimizers choose."""
+    is_wide = torch.get_default_dtype() is torch.float64 and not group.get("fused")
+    return torch.tensor(0.0, dtype=torch.float64 if is_wide else torch.float32)
 
 
 # -- SGD ---------------------------------------------------------------------------------------------------------------
@@ -124,7 +131,7 @@ def _sgd_written_out(emit: Emit, params: Nodes, grads: Nodes, state: States, num
 
 def _adam_state(group: Group, p: Tensor) -> dict[str, Tensor]:
     averages = {"exp_avg": _zeros(p), "exp_avg_sq": _zeros(p)}
-    return {"step": _counter(), **averages, **({"max_exp_avg_sq": _zeros(p)} if group["amsgrad"] else {})}
+    return {"step": _counter(group), **averages, **({"max_exp_avg_sq": _zeros(p)} if group["amsgrad"] else {})}
 
 
 def _adam_numbers(group: Group) -> dict[str, float]:
@@ -152,7 +159,7 @@ def _adam(emit: Emit, params: Nodes, grads: Nodes, state: States, numbers: Numbe
 
 
 def _adagrad_state(group: Group, p: Tensor) -> dict[str, Tensor]:
-    return {"step": _counter(), "sum": torch.full_like(p, group["initial_accumulator_value"])}
+    return {"step": _counter(group), "sum": torch.full_like(p, group["initial_accumulator_value"])}
 
 
 def _adagrad_numbers(group: Group) -> dict[str, float]:
@@ -172,7 +179,7 @@ def _adagrad(emit: Emit, params: Nodes, grads: Nodes, state: States, numbers: Nu
 def _rmsprop_state(group: Group, p: Tensor) -> dict[str, Tensor]:
     optional = {"momentum_buffer": group["momentum"] > 0, "grad_avg": group["centered"]}
     names = ["square_avg", *(name for name, wanted in optional.items() if wanted)]
-    return {"step": _counter(), **{name: _zeros(p) for name in names}}
+    return {"step": _counter(group), **{name: _zeros(p) for name in names}}
 
 
 def _rmsprop_numbers(group: Group) -> dict[str, float]:

@@ -91,6 +91,16 @@ def taking_gradients(whole: Whole) -> Whole:
     return Whole(graph, gradients, whole.seed)
 
 
+def add_inputs(whole: Whole, tensors: Sequence[torch.Tensor]) -> None:
+    """Further inputs of these types, which nothing reads yet."""
+    graph = whole.graph
+    fake_mode = torch_internals.fake_mode_of([ir.value(node) for node in ir.inputs(graph)])
+    for k, tensor in enumerate(tensors):
+        kind = (tensor.shape, tensor.stride(), int(tensor.storage_offset()), tensor.dtype, tensor.device)
+        with torch_internals.without_modes(), graph.inserting_after(ir.inputs(graph)[-1]):
+            _placeholder(graph, f"waiting_{k}", torch_internals.new_fake(fake_mode, *kind))
+
+
 def _placeholder(graph: fx.Graph, name: str, val: Any) -> fx.Node:
     node = graph.placeholder(name)
     ir.set_value(node, val)
@@ -105,7 +115,8 @@ class Update:
     groups: Sequence[Group]
     group_of: dict[int, int]  # input → group of the optimizer
     clip: float | None = None  # largest norm of all gradients together
-    buffers: bool = False  # are there gradients of earlier steps to be added?
+    buffers: bool = False  # are there gradients of earlier calls to be added?
+    waiting: Sequence[int] = ()  # inputs that have a gradient of earlier calls, whether they get one now or not
     last: bool = True  # is this the step that updates?
 
 
@@ -134,6 +145,7 @@ class Writer:
         if self.update.buffers:
             for i in self.gradients:
                 self._add_to_buffer(i, ready[i])
+            self.gradients |= {i: self._buffer(i) for i in self.update.waiting if i not in self.gradients}
             ready = self._ready()
         if not self.update.last or self.update.kind is None:
             return
@@ -167,8 +179,10 @@ class Writer:
 
     def _add_to_buffer(self, i: int, place: fx.Node) -> None:
         self._place = self._behind(place)
-        buffer = self._input(Further("sum", i), f"sum_{self.parameters[i].name}", ir.value(self.parameters[i]))
-        self.gradients[i] = self._emit(aten.add_.Tensor, buffer, self.gradients[i])
+        self.gradients[i] = self._emit(aten.add_.Tensor, self._buffer(i), self.gradients[i])
+
+    def _buffer(self, i: int) -> fx.Node:
+        return self._input(Further("sum", i), f"sum_{self.parameters[i].name}", ir.value(self.parameters[i]))
 
     def _clip(self, most: float) -> None:
         """Scale all gradients by one factor, as `torch.nn.utils.clip_grad_norm_` does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from tapeless.runtime.program import Recent
 from tapeless.runtime.signature import Signature
 from tapeless.training.compiled import Program, compile_step
 from tapeless.training.optimizers import Kind, kind_of
-from tapeless.training.program import Update, join
+from tapeless.training.program import Update, add_inputs, join
 
 Loss = Callable[..., Any]
 
@@ -70,6 +71,26 @@ def _own_loss(out: Any) -> Any:
     return out.loss if hasattr(out, "loss") else out
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What a graph is called with, and what the optimizer makes of that."""
+
+    given: list[Any]
+    trained: dict[int, int]  # input → parameter group
+    waiting: dict[int, int] = field(default_factory=dict)  # the same, for those with a gradient of earlier calls
+    left_over: list[Tensor] = field(default_factory=list)  # the last of these: no inputs of the graph
+
+    @property
+    def all(self) -> list[Any]:
+        return [*self.given, *self.left_over]
+
+    @property
+    def described(self) -> tuple[Any, ...]:
+        """What a program is written for."""
+        types = tuple((p.shape, p.stride(), p.dtype, p.device) for p in self.left_over)
+        return tuple(self.trained.items()), tuple(self.waiting.items()), types
+
+
 class TrainStep:
     """Call it with a batch: it trains and returns the loss. Print it after a call: it shows the program."""
 
@@ -88,11 +109,15 @@ class TrainStep:
         self._programs: Recent[Program] = Recent(32)
         self._sums: dict[Tensor, Tensor] = {}  # gradients of the calls since the last update
         self._last: Program | None = None
+        self._ran = False  # did the call that is being made train?
         self._call = torch_internals.compile_whole(loss, self._backend, most=64, dynamic=None)
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
+        self._ran = False
         with torch.enable_grad():
             found = self._call(*batch, **named)
+        if not self._ran:
+            raise Unsupported("torch.compile is switched off (`set_stance`, TORCHDYNAMO_DISABLE): nothing was trained")
         if self._updates:
             self._sums.clear()
             torch_internals.mark_stepped(self.optimizer)
@@ -121,49 +146,57 @@ class TrainStep:
 
     def _backend(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """What Dynamo calls with the graph of the loss. The result runs the whole step, returns what the loss does."""
-        captured = captured_and_prepared(module, inputs, self.options)
+        captured = replace(captured_and_prepared(module, inputs, self.options), inputs=())  # a batch is not held
         wrapped = captured.convention.wrap(lambda args: self._run(captured, args))
         return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
     def _run(self, captured: Captured, args: list[Any]) -> list[Any]:
-        kind, groups = self._kind, self.optimizer.param_groups
-        flags = tuple((len(group["params"]), *(kind.flags(group) if kind else ())) for group in groups)
-        program = self._programs.find(
-            (captured.graph, kind, flags, self._updates), lambda: self._build(captured, kind, args)
-        )
+        kind, inputs = self._kind, self._inputs(args)
+        flags = tuple(kind.flags(group) for group in self.optimizer.param_groups) if kind else ()
+        key = (captured.graph, kind, flags, self._updates, *inputs.described)
+        program = self._programs.find(key, lambda: self._build(captured, kind, inputs))
         self._last = program
-        parameters = [args[i] for i in program.returned]
+        args = inputs.all
+        sums = {p: self._sum(p) for p in (args[i] for i in program.summed)}
         with torch.no_grad(), torch_internals.without_autocast():
-            outs = program.run(args, self._further(program, kind, args))
+            outs = program.run(args, self._further(program, kind, args, sums))
+            self._sums |= sums  # not those of a call that raised
             if program.returned:
-                self._let_optimizer_step(parameters, outs[program.results :])
+                self._let_optimizer_step([args[i] for i in program.returned], outs[program.results :])
+        self._ran = True
         return outs[: program.results]
 
-    def _build(self, captured: Captured, kind: Kind | None, args: Sequence[Any]) -> Program:
+    def _build(self, captured: Captured, kind: Kind | None, inputs: Inputs) -> Program:
         if self.accumulate > 1 and self._has_hooked_parameters:
             raise Unsupported("a parameter has a hook on its gradient, of which accumulate adds several up: remove one")
-        group_of, loss = self._groups(captured, args), _loss_output(captured)
+        _check(captured, inputs)
+        loss = _loss_output(captured)
         count = len(ir.outputs(captured.graph))
-        wrt = tuple(i in group_of for i in range(len(args)))
+        wrt = tuple(i in inputs.trained for i in range(len(inputs.given)))
         signature = Signature(wrt, tuple(k == loss for k in range(count)), mutated=())
         whole = join(DERIVATIVES.of(captured.graph, signature, self.options.memory, self.options.cache), loss)
-        groups = self.optimizer.param_groups
-        update = Update(kind, groups, group_of, self.clip, self.accumulate > 1, self._updates)
+        add_inputs(whole, inputs.left_over)
+        groups, group_of = self.optimizer.param_groups, inputs.trained | inputs.waiting
+        update = Update(
+            kind, groups, group_of, self.clip, self.accumulate > 1, tuple(inputs.waiting), last=self._updates
+        )
         return compile_step(whole, update, self.options)
 
-    def _groups(self, captured: Captured, args: Sequence[Any]) -> dict[int, int]:
-        """For each input that is trained, its parameter group."""
+    def _inputs(self, args: list[Any]) -> Inputs:
         groups = {p: k for k, group in enumerate(self.optimizer.param_groups) for p in group["params"]}
-        tensors = {i: a for i, a in enumerate(args) if isinstance(a, Tensor)}
-        found = {i: groups[a] for i, a in tensors.items() if a.requires_grad and a in groups}
-        if not found:
-            raise Unsupported("the loss depends on no parameter that the optimizer trains")
-        storages = [args[i].untyped_storage().data_ptr() for i in found]
-        if len(set(storages)) < len(storages) or set(found) & set(captured.convention.mutated_inputs()):
-            raise Unsupported("a parameter shares memory with another one, or is overwritten in the forward")
-        return found
+        known = {i: groups[a] for i, a in enumerate(args) if isinstance(a, Tensor) and a in groups}
+        trained = {i: k for i, k in known.items() if args[i].requires_grad}
+        if not self._updates or not self._sums:
+            return Inputs(args, trained)
+        met = {args[i] for i in known}
+        left_over = [p for p in self._sums if p in groups and p not in met]
+        waiting = {i: k for i, k in known.items() if args[i] in self._sums}
+        waiting |= {i: groups[p] for i, p in enumerate(left_over, len(args))}
+        return Inputs(args, trained, waiting, left_over)
 
-    def _further(self, program: Program, kind: Kind | None, args: Sequence[Any]) -> list[Any]:
+    def _further(
+        self, program: Program, kind: Kind | None, args: Sequence[Any], sums: dict[Tensor, Tensor]
+    ) -> list[Any]:
         """The optimizer's state and numbers, and the gradients of earlier calls, as the program takes them."""
         numbers = [kind.numbers(group) if kind else {} for group in self.optimizer.param_groups]
         states = {i: self._state(args[i], kind) for i in program.trained}
@@ -174,21 +207,22 @@ class TrainStep:
             elif further.what == "state":
                 found.append(states[further.of][further.name])
             else:
-                found.append(self._sum(args[further.of]))
+                found.append(sums[args[further.of]])
         return found
 
     def _state(self, parameter: Tensor, kind: Kind | None) -> dict[str, Tensor]:
         """What the optimizer keeps for a parameter; at its first step, what the optimizer would make."""
         state = self.optimizer.state[parameter]
-        if not state and kind is not None:
+        if kind is not None and (not state or any(value is None for value in state.values())):
             group = next(g for g in self.optimizer.param_groups if any(p is parameter for p in g["params"]))
-            state.update(kind.state(group, parameter.detach()))
+            made = kind.state(group, parameter.detach())
+            state.update({name: value for name, value in made.items() if state.get(name) is None})
+        _lay_out(state, parameter)
         return state
 
     def _sum(self, parameter: Tensor) -> Tensor:
-        if parameter not in self._sums:
-            self._sums[parameter] = torch.zeros_like(parameter, requires_grad=False)
-        return self._sums[parameter]
+        found = self._sums.get(parameter)
+        return torch.zeros_like(parameter, requires_grad=False) if found is None else found
 
     def _let_optimizer_step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         self.optimizer.zero_grad()  # what was left by somebody else
@@ -202,6 +236,17 @@ class TrainStep:
             self.optimizer.zero_grad()
 
 
+def _lay_out(state: dict[str, Any], parameter: Tensor) -> None:
+    """Give what is kept for each number of a parameter its layout, on which fused kernels rely.
+
+    It has another one if the parameter was laid out anew, or if it was loaded.
+    """
+    shape, stride = parameter.shape, parameter.stride()
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value.shape == shape and value.stride() != stride:
+            state[name] = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
+
+
 def _apart(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Gradients that may be changed one by one: some are the same tensor, or one number seen as many."""
     seen: set[int] = set()
@@ -212,6 +257,16 @@ def _apart(gradients: Sequence[Tensor]) -> list[Tensor]:
         seen.add(memory.data_ptr())
         found.append(gradient.clone(memory_format=torch.contiguous_format) if shared else gradient)
     return found
+
+
+def _check(captured: Captured, inputs: Inputs) -> None:
+    """Is there something to train, that may be overwritten when the step is over?"""
+    trained, args = inputs.trained | inputs.waiting, inputs.all
+    if not inputs.trained:
+        raise Unsupported("the loss depends on no parameter that the optimizer trains")
+    storages = [args[i].untyped_storage().data_ptr() for i in trained]
+    if len(set(storages)) < len(storages) or set(trained) & set(captured.convention.mutated_inputs()):
+        raise Unsupported("a parameter shares memory with another one, or is overwritten in the forward")
 
 
 def _loss_output(captured: Captured) -> int:
