@@ -165,6 +165,68 @@ def test_outputs_without_cotangent():
     torch.testing.assert_close(gradients(compiled), gradients(heads), rtol=1e-12, atol=1e-13)
 
 
+# -- checkpoint --------------------------------------------------------------------------------------------------------
+
+
+def saved_by(model: nn.Module, x: Tensor) -> list[tuple[str, tuple[int, ...]]]:
+    parts = tapeless.differentiate(model, x).split
+    return [(str(v.dtype), tuple(v.shape)) for v in map(ir.value, parts.temporaries) if v.numel() > 64]
+
+
+class Marked(nn.Module):
+    """Regions next to each other, and regions inside of them, in which numbers are drawn."""
+
+    def __init__(self, nested: bool) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 8)) for _ in range(4)
+        )
+        self.nested = nested
+
+    def two(self, i: int, x: Tensor) -> Tensor:
+        x = checkpoint(self.blocks[i], x, use_reentrant=False) if self.nested else self.blocks[i](x)
+        return self.blocks[i + 1](x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for i in (0, 2):
+            x = checkpoint(self.two, i, x, use_reentrant=False).mT.mT
+        return x.sin().sum()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_comes_out_of_a_checkpoint_is_saved_and_masks_nothing_else(nested):
+    expected = [*[("torch.bool", (16, 32))] * 2, ("torch.float32", (16, 8)), *[("torch.bool", (16, 32))] * 2]
+
+    assert [*expected, ("torch.float32", (16, 8))] == saved_by(Marked(nested), torch.randn(16, 8))
+
+
+@pytest.mark.parametrize("memory", MODES)
+@pytest.mark.parametrize("nested", [False, True])
+def test_marked_regions_draw_eagers_numbers(nested, memory):
+    def gradients(compiled: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        model, x = Marked(nested).double(), torch.randn(16, 8, dtype=torch.float64, requires_grad=True)
+        run = torch.compile(model, backend="tapeless", options={"memory": memory}) if compiled else model
+        found = [torch.autograd.grad(run(x), (x, *model.parameters())) for _ in range(3)]
+        return [g for step in found for g in step] + [torch.rand(3)]
+
+    torch.testing.assert_close(gradients(True), gradients(False), rtol=1e-12, atol=1e-13)
+
+
+def test_dropout_as_two_products_draws_and_rounds_as_the_kernel():
+    """What `partition.dropout` relies on."""
+    for dtype, p in itertools.product((torch.float64, torch.float32), (0.0, 0.1, 0.5, 0.77)):
+        x = torch.randn(40, 33, dtype=dtype)
+        torch.manual_seed(1)
+        expected = torch.native_dropout(x, p, True)
+        torch.manual_seed(1)
+        mask = torch.bernoulli(torch.empty(x.shape, dtype=torch.bool), 1 - p)
+
+        assert torch.equal(expected[1], mask)
+        assert torch.equal(expected[0], x * mask * (1 / (1 - p)))
+
+
 # -- the bound ---------------------------------------------------------------------------------------------------------
 
 

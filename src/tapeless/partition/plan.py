@@ -18,6 +18,7 @@ from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
 from tapeless.ir.cost import likely_bytes, seconds
 from tapeless.partition.cut import Values
+from tapeless.partition.dropout import write_out_dropouts
 from tapeless.partition.peak import peak
 from tapeless.partition.segments import Segments
 from tapeless.partition.split import Split, derived_again, divide, needed, read_copy, related, split
@@ -51,6 +52,7 @@ def partition(joint: Joint, mutated: Sequence[int] = (), memory: Memory = "fast"
         return split(joint, mutated)
     for node in joint.graph.nodes:
         ir.set_again(node, None)  # a backward that is differentiated in its turn has been planned as one
+    write_out_dropouts(joint, lambda result: True)
     _copy_small_inputs(joint, mutated)
     family = Family(joint, mutated)
     chosen = family.choose(memory)

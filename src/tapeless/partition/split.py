@@ -19,7 +19,8 @@ from tapeless.ir.copying import copy_nodes
 from tapeless.ir.narrow import narrow
 from tapeless.partition.companions import Companions
 from tapeless.partition.cross_entropy import join_cross_entropy
-from tapeless.partition.rederive import copy_small_views, made_at_hand, rederived
+from tapeless.partition.dropout import write_out_dropouts
+from tapeless.partition.rederive import copy_small_views, is_marked, made_at_hand, rederived
 
 aten = torch.ops.aten
 
@@ -75,6 +76,7 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
 def derived_again(joint: Joint, mutated: Sequence[int] = ()) -> set[fx.Node]:
     """What the backward computes again in any case. Inputs that are `mutated` after the call are saved as copies."""
     join_cross_entropy(joint)
+    write_out_dropouts(joint, is_marked)
     again = rederived(joint)
     _copy_mutated(joint, mutated, again)
     copy_small_views(joint, again, needed(joint, again)[1])
