@@ -268,6 +268,29 @@ def test_smaller_bounds_have_smaller_peaks():
     assert peak_of(model, x, int(0.6 * fast)) <= 0.6 * fast
 
 
+def test_fractions_are_of_what_fast_needs_once_its_backward_is_in_order():
+    """It makes GELU again and puts gradients of weights off; plans do so too."""
+    torch.manual_seed(0)
+    parts = [[nn.LayerNorm(64), nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64)] for _ in range(3)]
+    layers, x = nn.Sequential(*(layer for part in parts for layer in part)), torch.randn(512, 64)
+    model = Loss(layers)
+    fast = peak_of(model, x, "fast")
+    fractions = [1.0, 0.9, 0.8, 0.7]
+    peaks = [peak_of(model, x, fraction) for fraction in fractions]
+
+    assert all(peak <= fraction * fast + ENGINE for peak, fraction in zip(peaks, fractions, strict=True))
+    assert sorted(peaks, reverse=True) == peaks
+
+
+class Loss(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x).square().mean()
+
+
 def test_simulated_peak_is_the_measured_one():
     model, x = large()
     for memory in ("fast", "small"):

@@ -67,10 +67,15 @@ class Split:
 def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     """Cut the joint graph where the forward ends, so that the step is fast."""
     again = derived_again(joint, mutated)
-    for node in made_at_hand(joint, again, needed(joint, again)[1], {joint.inputs[i] for i in mutated}):
+    for node in again_of_fast(joint, again, mutated):
         ir.set_again(node, True)  # of second order, too
         again.add(node)
     return divide(joint, again)
+
+
+def again_of_fast(joint: Joint, again: Collection[fx.Node], mutated: Sequence[int]) -> list[fx.Node]:
+    """What the backward of a fast step computes beside what it derives `again` in any case."""
+    return made_at_hand(joint, again, needed(joint, again)[1], {joint.inputs[i] for i in mutated})
 
 
 def derived_again(joint: Joint, mutated: Sequence[int] = ()) -> set[fx.Node]:
