@@ -16,6 +16,7 @@ from tapeless import torch_internals
 from tapeless.cache import pickled
 from tapeless.errors import BadOption
 from tapeless.ir import graph as ir
+from tapeless.partition import shapes
 
 MODES = ["fast", "small", 0.7]
 ENGINE = 64  # bytes of scalars that autograd's engine itself holds
@@ -168,8 +169,8 @@ def test_outputs_without_cotangent():
 # -- checkpoint --------------------------------------------------------------------------------------------------------
 
 
-def saved_by(model: nn.Module, x: Tensor) -> list[tuple[str, tuple[int, ...]]]:
-    parts = tapeless.differentiate(model, x).split
+def saved_by(model, *inputs: Tensor) -> list[tuple[str, tuple[int, ...]]]:
+    parts = tapeless.differentiate(model, *(x.requires_grad_() for x in inputs)).split
     return [(str(v.dtype), tuple(v.shape)) for v in map(ir.value, parts.temporaries) if v.numel() > 64]
 
 
@@ -225,6 +226,52 @@ def test_dropout_as_two_products_draws_and_rounds_as_the_kernel():
 
         assert torch.equal(expected[1], mask)
         assert torch.equal(expected[0], x * mask * (1 / (1 - p)))
+
+
+# -- pooling -----------------------------------------------------------------------------------------------------------
+
+
+def pooled(x: Tensor, w: Tensor) -> Tensor:
+    """What is not positive loses everywhere, ties go to the first, and some windows reach over the edge."""
+    x = F.max_pool2d(F.relu(F.conv2d(x, w, padding=1).round()), 3, 2, 1)
+    return F.avg_pool2d(F.max_pool2d(F.conv2d(x, w, padding=1).cos(), 2), 2).square()
+
+
+def test_of_a_pooling_the_shape_and_short_indices_are_read():
+    x, w = torch.randn(8, 4, 96, 96), torch.randn(4, 4, 3, 3)
+    saved = saved_by(pooled, x, w)
+
+    assert ("torch.int16", (8, 4, 48, 48)) in saved
+    assert ("torch.int64", (8, 4, 48, 48)) not in saved
+    assert (8, 4, 96, 96) not in [shape for _, shape in saved]
+
+
+def test_poolings_of_large_images_have_eagers_derivatives():
+    def orders(run):
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        x = torch.randn(4, 4, 96, 96, dtype=torch.float64, requires_grad=True)
+        w = torch.randn(4, 4, 3, 3, dtype=torch.float64, requires_grad=True)
+        first = torch.autograd.grad(run(x, w).sum(), (x, w), create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), (x, w))
+        return *first, *second, *torch.autograd.grad(run(x, w).sum(), (x, w))
+
+    torch.testing.assert_close(orders(torch.compile(pooled, backend="tapeless")), orders(pooled), rtol=1e-10, atol=1e-9)
+
+
+@pytest.mark.parametrize("op", shapes.SHAPE_ONLY)
+def test_backwards_of_poolings_read_a_shape(op):
+    """What `partition.shapes` relies on: their argument may be one element, repeated."""
+    x = torch.randn(2, 3, 8, 8)
+    given = {
+        "max_pool2d_with_indices_backward": lambda g, x: ([2, 2], [2, 2], [1, 1], [1, 1], False, indices),
+        "avg_pool2d_backward": lambda g, x: ([2, 2], [2, 2], [1, 1], False, True, None),
+        "_adaptive_avg_pool2d_backward": lambda g, x: (),
+    }[op.overloadpacket.__name__]
+    g, indices = F.max_pool2d(torch.randn(2, 3, 8, 8), 2, padding=1, return_indices=True)
+    like = torch.ones(()).expand(x.shape)
+
+    assert torch.equal(op(g, x, *given(g, x)), op(g, like, *given(g, like)))
 
 
 # -- the bound ---------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tapeless.partition.companions import Companions
 from tapeless.partition.cross_entropy import join_cross_entropy
 from tapeless.partition.dropout import write_out_dropouts
 from tapeless.partition.rederive import copy_small_views, is_marked, made_at_hand, rederived
+from tapeless.partition.shapes import read_less
 
 aten = torch.ops.aten
 
@@ -82,6 +83,7 @@ def derived_again(joint: Joint, mutated: Sequence[int] = ()) -> set[fx.Node]:
     """What the backward computes again in any case. Inputs that are `mutated` after the call are saved as copies."""
     join_cross_entropy(joint)
     write_out_dropouts(joint, is_marked)
+    read_less(joint)
     again = rederived(joint)
     _copy_mutated(joint, mutated, again)
     copy_small_views(joint, again, needed(joint, again)[1])
