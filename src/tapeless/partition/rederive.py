@@ -5,8 +5,8 @@
 - A size made of other sizes: those are saved, and of second order the backward may make other sizes of them.
 - A copy or a mask at least twice as large as what it is made of: a repeated key, a causal mask, a number widened. It is
   written faster than a larger value is read back, and nobody pays for keeping it.
-- A sum, a product, SiLU or GELU of a megabyte or more of what the backward has at hand anyway: one pass over memory, as
-  long as what it saves is kept.
+- A sum, a product, SiLU, GELU, layer or group norm of a megabyte or more of what the backward has at hand anyway: one
+  pass over memory, as long as what it saves is kept.
 
 Where a plan has decided (`plan`), that holds instead: of second order the same forward is divided once more.
 
@@ -53,6 +53,9 @@ MOVES = frozenset([
 
 ONE_PASS = frozenset([aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.silu.default, aten.gelu.default])
 
+# Norms of rows or groups, which stay in the cache while they are read twice, and the positions of their offsets.
+NORMS: dict[Any, int] = {aten.native_layer_norm.default: 3, aten.native_group_norm.default: 2}
+
 LARGE = 2**20  # bytes from which a value is worth a pass over memory
 
 GROWTH = 2  # how many times larger than its sources a value is that is made again
@@ -85,12 +88,21 @@ def made_at_hand(
     for node in joint.graph.nodes:
         if node in again and at_hand.issuperset(node.all_input_nodes):
             at_hand.add(node)
-    return [
-        node
-        for node in kept
-        if node.target in ONE_PASS and ir.again(node) is None and node not in returned
-        and likely_bytes(ir.value(node)) >= LARGE and at_hand.issuperset(node.all_input_nodes)
-    ]  # fmt: skip
+    large = (n for n in kept if ir.again(n) is None and n not in returned and likely_bytes(ir.value(n)) >= LARGE)
+    offsets = set(joint.inputs).difference(overwritten)
+    return [made for node in large for made in _one_pass(node, at_hand, offsets)]
+
+
+def _one_pass(node: fx.Node, at_hand: Collection[fx.Node], offsets: Collection[fx.Node]) -> list[fx.Node]:
+    """The calls that make `node` of values `at_hand`, if that is one pass. The offset of a norm may be any input."""
+    if node.target in ONE_PASS:
+        return [node] if all(a in at_hand for a in node.all_input_nodes) else []
+    call = node.args[0] if node.target is operator.getitem and node.args[1] == 0 else None
+    if not isinstance(call, fx.Node) or call.target not in NORMS:
+        return []
+    offset = call.args[NORMS[call.target]]
+    found = all(a in at_hand or (a is offset and a in offsets) for a in call.all_input_nodes)
+    return [call, node] if found else []
 
 
 def is_free(node: fx.Node) -> bool:
