@@ -248,6 +248,20 @@ def activations(draw: Draw):
     return f, (x,)
 
 
+@for_passes("relu_behind_pooling")
+def poolings(draw: Draw):
+    x = tensor(draw, 2, 2, number(draw, 4, 7), number(draw, 4, 7), dtype=pick(draw, torch.float64, torch.float32))
+    kernel, stride, dilation = number(draw, 1, 3), pick(draw, None, 1, 2), pick(draw, 1, 1, 2)
+    padding, ceil_mode, seen = pick(draw, 0, kernel // 2), pick(draw, True, False), pick(draw, False, False, True)
+
+    def f(x):
+        positive = torch.relu(x - 0.5)
+        pooled = F.max_pool2d(positive, kernel, stride, padding, 1 if kernel == 3 else dilation, ceil_mode)
+        return pooled.sin(), positive.cos() if seen else x.cos()
+
+    return f, (x,)
+
+
 @for_passes("cross_entropy")
 def losses(draw: Draw):
     rows, classes = shape(draw, 2)

@@ -313,6 +313,30 @@ def test_a_product_of_what_is_saved_is_not(inputs, always):
     assert saved == [torch.ops.aten.mm.default] * 3
 
 
+def normed(x, w, v):
+    """What is saved: the products, their statistics, and what SiLU is made of no more than the norms."""
+    h = F.silu(F.layer_norm(x @ w, (16,), w[0], v[0]))
+    return F.silu(F.group_norm((h @ v)[None].mT, 4, w[1], v[1])).square().mean()
+
+
+def test_a_norm_of_what_is_saved_is_not(inputs, always):
+    gradient = tapeless.differentiate(normed, *inputs)
+    saved = [ir.value(ir.outputs(gradient.forward.graph)[i]) for i in gradient.captured_outputs]
+
+    assert [(16, 16), (1, 16, 16)] == [tuple(val.shape) for val in saved if val.numel() == 256]
+
+
+def test_norms_made_again_have_eagers_derivatives(inputs, always):
+    def orders(run):
+        first = torch.autograd.grad(run(*inputs), inputs, create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
+        return *first, *second, *torch.autograd.grad(run(*inputs), inputs)
+
+    compiled = torch.compile(normed, backend="tapeless", options={"backend": "python", "cache": False})
+    for _ in range(2):
+        torch.testing.assert_close(orders(compiled), orders(normed), rtol=1e-9, atol=1e-9)
+
+
 def test_the_gradient_of_a_weight_waits_for_room():
     """At the start everything is there that was saved."""
     graph = fx.Graph()

@@ -16,6 +16,7 @@ from tapeless import torch_internals
 from tapeless.cache import pickled
 from tapeless.errors import BadOption
 from tapeless.ir import graph as ir
+from tapeless.partition import shapes
 
 MODES = ["fast", "small", 0.7]
 ENGINE = 64  # bytes of scalars that autograd's engine itself holds
@@ -165,6 +166,114 @@ def test_outputs_without_cotangent():
     torch.testing.assert_close(gradients(compiled), gradients(heads), rtol=1e-12, atol=1e-13)
 
 
+# -- checkpoint --------------------------------------------------------------------------------------------------------
+
+
+def saved_by(model, *inputs: Tensor) -> list[tuple[str, tuple[int, ...]]]:
+    parts = tapeless.differentiate(model, *(x.requires_grad_() for x in inputs)).split
+    return [(str(v.dtype), tuple(v.shape)) for v in map(ir.value, parts.temporaries) if v.numel() > 64]
+
+
+class Marked(nn.Module):
+    """Regions next to each other, and regions inside of them, in which numbers are drawn."""
+
+    def __init__(self, nested: bool) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 8)) for _ in range(4)
+        )
+        self.nested = nested
+
+    def two(self, i: int, x: Tensor) -> Tensor:
+        x = checkpoint(self.blocks[i], x, use_reentrant=False) if self.nested else self.blocks[i](x)
+        return self.blocks[i + 1](x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for i in (0, 2):
+            x = checkpoint(self.two, i, x, use_reentrant=False).mT.mT
+        return x.sin().sum()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_comes_out_of_a_checkpoint_is_saved_and_masks_nothing_else(nested):
+    expected = [*[("torch.bool", (16, 32))] * 2, ("torch.float32", (16, 8)), *[("torch.bool", (16, 32))] * 2]
+
+    assert [*expected, ("torch.float32", (16, 8))] == saved_by(Marked(nested), torch.randn(16, 8))
+
+
+@pytest.mark.parametrize("memory", MODES)
+@pytest.mark.parametrize("nested", [False, True])
+def test_marked_regions_draw_eagers_numbers(nested, memory):
+    def gradients(compiled: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        model, x = Marked(nested).double(), torch.randn(16, 8, dtype=torch.float64, requires_grad=True)
+        run = torch.compile(model, backend="tapeless", options={"memory": memory}) if compiled else model
+        found = [torch.autograd.grad(run(x), (x, *model.parameters())) for _ in range(3)]
+        return [g for step in found for g in step] + [torch.rand(3)]
+
+    torch.testing.assert_close(gradients(True), gradients(False), rtol=1e-12, atol=1e-13)
+
+
+def test_dropout_as_two_products_draws_and_rounds_as_the_kernel():
+    """What `partition.dropout` relies on."""
+    for dtype, p in itertools.product((torch.float64, torch.float32), (0.0, 0.1, 0.5, 0.77)):
+        x = torch.randn(40, 33, dtype=dtype)
+        torch.manual_seed(1)
+        expected = torch.native_dropout(x, p, True)
+        torch.manual_seed(1)
+        mask = torch.bernoulli(torch.empty(x.shape, dtype=torch.bool), 1 - p)
+
+        assert torch.equal(expected[1], mask)
+        assert torch.equal(expected[0], x * mask * (1 / (1 - p)))
+
+
+# -- pooling -----------------------------------------------------------------------------------------------------------
+
+
+def pooled(x: Tensor, w: Tensor) -> Tensor:
+    """What is not positive loses everywhere, ties go to the first, and some windows reach over the edge."""
+    x = F.max_pool2d(F.relu(F.conv2d(x, w, padding=1).round()), 3, 2, 1)
+    return F.avg_pool2d(F.max_pool2d(F.conv2d(x, w, padding=1).cos(), 2), 2).square()
+
+
+def test_of_a_pooling_the_shape_and_short_indices_are_read():
+    x, w = torch.randn(8, 4, 96, 96), torch.randn(4, 4, 3, 3)
+    saved = saved_by(pooled, x, w)
+
+    assert ("torch.int16", (8, 4, 48, 48)) in saved
+    assert ("torch.int64", (8, 4, 48, 48)) not in saved
+    assert (8, 4, 96, 96) not in [shape for _, shape in saved]
+
+
+def test_poolings_of_large_images_have_eagers_derivatives():
+    def orders(run):
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        x = torch.randn(4, 4, 96, 96, dtype=torch.float64, requires_grad=True)
+        w = torch.randn(4, 4, 3, 3, dtype=torch.float64, requires_grad=True)
+        first = torch.autograd.grad(run(x, w).sum(), (x, w), create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), (x, w))
+        return *first, *second, *torch.autograd.grad(run(x, w).sum(), (x, w))
+
+    torch.testing.assert_close(orders(torch.compile(pooled, backend="tapeless")), orders(pooled), rtol=1e-10, atol=1e-9)
+
+
+@pytest.mark.parametrize("op", shapes.SHAPE_ONLY)
+def test_backwards_of_poolings_read_a_shape(op):
+    """What `partition.shapes` relies on: their argument may be one element, repeated."""
+    x = torch.randn(2, 3, 8, 8)
+    given = {
+        "max_pool2d_with_indices_backward": lambda g, x: ([2, 2], [2, 2], [1, 1], [1, 1], False, indices),
+        "avg_pool2d_backward": lambda g, x: ([2, 2], [2, 2], [1, 1], False, True, None),
+        "_adaptive_avg_pool2d_backward": lambda g, x: (),
+    }[op.overloadpacket.__name__]
+    g, indices = F.max_pool2d(torch.randn(2, 3, 8, 8), 2, padding=1, return_indices=True)
+    like = torch.ones(()).expand(x.shape)
+
+    assert torch.equal(op(g, x, *given(g, x)), op(g, like, *given(g, like)))
+
+
 # -- the bound ---------------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +313,29 @@ def test_smaller_bounds_have_smaller_peaks():
     assert sorted(peaks, reverse=True) == peaks
     assert peak_of(model, x, "small") <= peaks[-1]
     assert peak_of(model, x, int(0.6 * fast)) <= 0.6 * fast
+
+
+def test_fractions_are_of_what_fast_needs_once_its_backward_is_in_order():
+    """It makes GELU again and puts gradients of weights off; plans do so too."""
+    torch.manual_seed(0)
+    parts = [[nn.LayerNorm(64), nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64)] for _ in range(3)]
+    layers, x = nn.Sequential(*(layer for part in parts for layer in part)), torch.randn(512, 64)
+    model = Loss(layers)
+    fast = peak_of(model, x, "fast")
+    fractions = [1.0, 0.9, 0.8, 0.7]
+    peaks = [peak_of(model, x, fraction) for fraction in fractions]
+
+    assert all(peak <= fraction * fast + ENGINE for peak, fraction in zip(peaks, fractions, strict=True))
+    assert sorted(peaks, reverse=True) == peaks
+
+
+class Loss(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x).square().mean()
 
 
 def test_simulated_peak_is_the_measured_one():

@@ -26,7 +26,7 @@ IN_PLACE: dict[Any, str] = {
     aten.add.Tensor: "add_", aten.sub.Tensor: "sub_", aten.mul.Tensor: "mul_", aten.div.Tensor: "div_",
     aten.addmm.default: "addmm_", aten.neg.default: "neg_", aten.relu.default: "relu_", aten.exp.default: "exp_",
     aten.tanh.default: "tanh_", aten.sigmoid.default: "sigmoid_", aten.masked_fill.Scalar: "masked_fill_",
-    aten.scatter_add.default: "scatter_add_",
+    aten.scatter_add.default: "scatter_add_", aten.bernoulli.p: "bernoulli_",
 }  # fmt: skip
 
 # Kernels without an in-place form that may be told to write their result over an operand, by the name of the argument.
@@ -61,7 +61,8 @@ FRESH_KERNELS = frozenset([
     aten.index_put.default, aten.scatter_add.default, aten.scatter.value, aten.constant_pad_nd.default,
     aten.clone.default, aten._to_copy.default, aten.index_add.default, aten.full.default, aten.avg_pool2d.default,
     aten.nll_loss_forward.default, aten._scaled_dot_product_flash_attention_for_cpu.default,
-    aten.cumsum.default, kernels.ops.convolve_packed.default, kernels.ops.multiply_packed.default,
+    aten.cumsum.default, aten.new_empty.default, aten.bernoulli.p,
+    kernels.ops.convolve_packed.default, kernels.ops.multiply_packed.default,
 ])  # fmt: skip
 
 

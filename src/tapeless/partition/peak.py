@@ -1,27 +1,28 @@
 """The most memory that a step has allocated at once, found by walking its two programs as they will run.
 
 Counted is what forward and backward allocate beyond the inputs of the forward: outputs, what is saved, what either
-computes on the way, cotangents, and the gradients of all inputs, which are returned together at the end. The walk knows
-what the printed text does: views share memory, some calls write into an operand, values die at their last use.
+computes on the way, cotangents, and the gradients of all inputs, which are returned together at the end.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass
 
+import torch
 from torch import fx
 
 from tapeless.ir import graph as ir
-from tapeless.ir.cost import likely_bytes, workspace
+from tapeless.ir.convolutions import split_convolutions
+from tapeless.ir.copying import copy_graph
+from tapeless.ir.cost import likely_bytes
 from tapeless.ir.custom import inlined
-from tapeless.ir.reuse import Terms, own_results, reusable_operands
-from tapeless.partition.rederive import is_view
+from tapeless.ir.ops import accumulate
+from tapeless.ir.reuse import Terms, own_results
+from tapeless.ir.sums import gather_sums
+from tapeless.partition.schedule import with_lower_peak
 from tapeless.partition.split import Split
-
-UNRECORDED = Terms(unrecorded=True)
+from tapeless.partition.storages import Memory, Storage
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,9 @@ class Peak:
 def peak(parts: Split) -> Peak:
     """Of a step in which every output that can gets a cotangent, and every gradient is wanted."""
     memory = Memory()
-    forward, backward = inlined(parts.forward), inlined(parts.backward)
+    forward = inlined(parts.forward)
+    terms = _terms(parts, own_results(forward))
+    backward = _as_it_runs(parts, terms)
     results = memory.run(forward, [()] * len(ir.inputs(forward)))
     held = {storage for storages in results[: parts.real_outputs] for storage in storages}
     between = memory.total
@@ -43,7 +46,7 @@ def peak(parts: Split) -> Peak:
     given = [(storage,) for storage in cotangents[: len(parts.cotangent_outputs)]]
     memory.allocate(storage for (storage,) in given)
     captured = [*(() for _ in parts.captured_inputs), *(results[i] for i in parts.captured_outputs)]
-    memory.run(backward, [*given, *captured], held, _terms(parts, own_results(forward)))
+    memory.run(backward, [*given, *captured], held, terms)
     return Peak(between, memory.most)
 
 
@@ -51,79 +54,14 @@ def _terms(parts: Split, own: Collection[int]) -> Terms:
     """How the backward will run once its cotangents are known."""
     first = len(parts.cotangent_outputs) + len(parts.captured_inputs)
     donated = (first + k for k, i in enumerate(parts.captured_outputs) if i in own and i >= parts.real_outputs)
-    return Terms(unrecorded=True, donated=tuple(donated), views=True, defined=True)
+    return Terms(unrecorded=True, donated=tuple(donated), views=True)
 
 
-@dataclass(frozen=True, eq=False)
-class Storage:
-    """A piece of memory, in which several values may live."""
-
-    size: int
-
-
-Storages = tuple[Storage, ...]
-
-
-@dataclass
-class Memory:
-    """The storages that are alive, and the most bytes that were."""
-
-    alive: set[Storage] = field(default_factory=set)
-    total: int = 0
-    most: int = 0
-    during: dict[fx.Node, int] = field(default_factory=dict)  # the bytes that are alive during a call
-
-    def allocate(self, storages: Iterable[Storage], beside: int = 0) -> None:
-        """Room for `storages`, and for as much `beside` that is given back at once."""
-        for storage in storages:
-            self.alive.add(storage)
-            self.total += storage.size
-        self.most = max(self.most, self.total + beside)
-
-    def free(self, storages: Iterable[Storage]) -> None:
-        for storage in self.alive.intersection(storages):
-            self.alive.remove(storage)
-            self.total -= storage.size
-
-    def run(
-        self, graph: fx.Graph, given: Sequence[Storages], held: Iterable[Storage] = (), terms: Terms = UNRECORDED
-    ) -> list[Storages]:
-        """Walk a program whose inputs live in the storages `given`; those of its results, which stay alive."""
-        lives, made = places(graph, given, terms)
-        results = [lives[r] if isinstance(r, fx.Node) else () for r in ir.outputs(graph)]
-        kept = {storage for storages in results for storage in storages}.union(held)
-        last = {s: node for node in graph.nodes for a in (node, *node.all_input_nodes) for s in lives.get(a, ())}
-        dying: dict[fx.Node, list[Storage]] = {}
-        for storage, node in last.items():
-            if storage not in kept:
-                dying.setdefault(node, []).append(storage)
-        for node in graph.nodes:
-            self.allocate(made.get(node, ()), workspace(node))
-            self.during[node] = self.total + workspace(node)
-            self.free(dying.get(node, ()))
-        return results
-
-
-def places(
-    graph: fx.Graph, given: Sequence[Storages], terms: Terms
-) -> tuple[dict[fx.Node, Storages], dict[fx.Node, list[Storage]]]:
-    """The storages in which each value lives, and those that each call makes."""
-    lives: dict[fx.Node, Storages] = dict(zip(ir.inputs(graph), given, strict=True))
-    taken = reusable_operands(graph, terms)
-    made: dict[fx.Node, list[Storage]] = {}
-    for node in graph.nodes:
-        if node.op != "call_function":
-            lives.setdefault(node, ())
-        elif node.target is operator.getitem and not is_view(node):
-            source, index = node.args
-            lives[node] = lives[source][index : index + 1]
-        elif node in taken or is_view(node):
-            lives[node] = lives[taken.get(node) or node.all_input_nodes[0]]
-        else:
-            made[node] = [Storage(likely_bytes(part)) for part in _parts(ir.value(node))]
-            lives[node] = tuple(made[node])
-    return lives, made
-
-
-def _parts(val: Any) -> Sequence[Any]:
-    return val if isinstance(val, (tuple, list)) else [val]
+def _as_it_runs(parts: Split, terms: Terms) -> fx.Graph:
+    """The backward in its final order, once all cotangents are known to be defined and their sums are additions."""
+    graph = copy_graph(inlined(parts.backward))
+    for node in graph.find_nodes(op="call_function", target=accumulate):
+        node.target = torch.ops.aten.add.Tensor
+    first = len(parts.cotangent_outputs) + len(parts.captured_inputs)
+    temporaries = [first + k for k, i in enumerate(parts.captured_outputs) if i >= parts.real_outputs]
+    return with_lower_peak(split_convolutions(gather_sums(graph)), temporaries, terms)

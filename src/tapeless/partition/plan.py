@@ -18,9 +18,10 @@ from tapeless.differentiate.reverse import Joint
 from tapeless.ir import graph as ir
 from tapeless.ir.cost import likely_bytes, seconds
 from tapeless.partition.cut import Values
+from tapeless.partition.dropout import write_out_dropouts
 from tapeless.partition.peak import peak
 from tapeless.partition.segments import Segments
-from tapeless.partition.split import Split, derived_again, divide, needed, read_copy, related, split
+from tapeless.partition.split import Split, again_of_fast, derived_again, divide, needed, read_copy, related, split
 
 Memory = str | int | float  # "fast", "small", a fraction of the peak of "fast" up to 1, or bytes
 
@@ -51,6 +52,7 @@ def partition(joint: Joint, mutated: Sequence[int] = (), memory: Memory = "fast"
         return split(joint, mutated)
     for node in joint.graph.nodes:
         ir.set_again(node, None)  # a backward that is differentiated in its turn has been planned as one
+    write_out_dropouts(joint, lambda result: True)
     _copy_small_inputs(joint, mutated)
     family = Family(joint, mutated)
     chosen = family.choose(memory)
@@ -75,6 +77,7 @@ class Family:
         self.nodes = [n for n in joint.graph.nodes if n not in joint.backward and n.op == "call_function"]
         overwritten = {joint.inputs[i] for i in mutated}
         self.fixed = {node for node in self.nodes if overwritten.intersection(node.all_input_nodes)}
+        self.fast = self.plan(frozenset(again_of_fast(joint, self.free, mutated)))
 
     def split(self, again: frozenset[fx.Node]) -> Split:
         return divide(self.joint, again | self.free, self.relations)
@@ -85,17 +88,21 @@ class Family:
         if isinstance(memory, str):
             bound = SLACK * min(plan.peak for plan in plans)
         else:
-            bound = memory if memory > 1 else memory * plans[0].peak
+            bound = memory if memory > 1 else memory * self.fast.peak
         fitting = _cheapest(plans, bound)
         if fitting is None:
             fitting = min(plans, key=lambda plan: plan.peak)
-            _warn(bound, fitting.peak, plans[0].peak)
+            _warn(bound, fitting.peak, self.fast.peak)
         return fitting
 
     def plans(self) -> list[Plan]:
         """The family, the cheapest first, which computes nothing again that costs time."""
         choices = dict.fromkeys([frozenset[fx.Node](), *self._choices()])
-        return sorted((Plan(self, again, sum(map(seconds, again))) for again in choices), key=lambda plan: plan.seconds)
+        others = (self.plan(again) for again in choices if again != self.fast.again)
+        return sorted([self.fast, *others], key=lambda plan: plan.seconds)
+
+    def plan(self, again: frozenset[fx.Node]) -> Plan:
+        return Plan(self, again, sum(map(seconds, again)))
 
     def _choices(self) -> Iterator[frozenset[fx.Node]]:
         saved = needed(self.joint, self.free)[1]
@@ -121,6 +128,6 @@ def _cheapest(plans: Sequence[Plan], bound: float) -> Plan | None:
 def _warn(bound: float, smallest: int, fast: int) -> None:
     warnings.warn(
         f"no way is known to run this step within {bound:,.0f} bytes, gradients included: it takes {smallest:,}, "
-        f"or {fast:,} if nothing is computed again",
+        f"or {fast:,} if nothing is computed again that costs time",
         stacklevel=2,
     )

@@ -1,12 +1,12 @@
 """What the backward derives again from less, rather than having it saved.
 
 - A view: it keeps its whole storage alive, so saving its base is never dearer.
-- What the user put under `checkpoint`.
+- What the user put under `checkpoint`, but for what comes out of it.
 - A size made of other sizes: those are saved, and of second order the backward may make other sizes of them.
 - A copy or a mask at least twice as large as what it is made of: a repeated key, a causal mask, a number widened. It is
   written faster than a larger value is read back, and nobody pays for keeping it.
-- A sum, a product, SiLU or GELU of a megabyte or more of what the backward has at hand anyway: one pass over memory, as
-  long as what it saves is kept.
+- A sum, a product, SiLU, GELU, layer or group norm of a megabyte or more of what the backward has at hand anyway: one
+  pass over memory, as long as what it saves is kept.
 
 Where a plan has decided (`plan`), that holds instead: of second order the same forward is divided once more.
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 from torch import fx
@@ -52,6 +53,9 @@ MOVES = frozenset([
 
 ONE_PASS = frozenset([aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.silu.default, aten.gelu.default])
 
+# Norms of rows or groups, which stay in the cache while they are read twice, and the positions of their offsets.
+NORMS: dict[Any, int] = {aten.native_layer_norm.default: 3, aten.native_group_norm.default: 2}
+
 LARGE = 2**20  # bytes from which a value is worth a pass over memory
 
 GROWTH = 2  # how many times larger than its sources a value is that is made again
@@ -69,7 +73,7 @@ def rederived(joint: Joint) -> set[fx.Node]:
             continue
         below = sum(sources[a] for a in node.all_input_nodes)
         grown = ir.again(node) is None and _moves(node, joint) and 0 < size >= GROWTH * below
-        if is_free(node) or _is_arithmetic(node) or ir.again(node) or grown:
+        if is_free(node) or _is_checkpointed(node, joint) or _is_arithmetic(node) or ir.again(node) or grown:
             found.add(node)
             sources[node] = below
     return found
@@ -84,19 +88,26 @@ def made_at_hand(
     for node in joint.graph.nodes:
         if node in again and at_hand.issuperset(node.all_input_nodes):
             at_hand.add(node)
-    return [
-        node
-        for node in kept
-        if node.target in ONE_PASS and ir.again(node) is None and node not in returned
-        and likely_bytes(ir.value(node)) >= LARGE and at_hand.issuperset(node.all_input_nodes)
-    ]  # fmt: skip
+    large = (n for n in kept if ir.again(n) is None and n not in returned and likely_bytes(ir.value(n)) >= LARGE)
+    offsets = set(joint.inputs).difference(overwritten)
+    return [made for node in large for made in _one_pass(node, at_hand, offsets)]
+
+
+def _one_pass(node: fx.Node, at_hand: Collection[fx.Node], offsets: Collection[fx.Node]) -> list[fx.Node]:
+    """The calls that make `node` of values `at_hand`, if that is one pass. The offset of a norm may be any input."""
+    if node.target in ONE_PASS:
+        return [node] if all(a in at_hand for a in node.all_input_nodes) else []
+    call = node.args[0] if node.target is operator.getitem and node.args[1] == 0 else None
+    if not isinstance(call, fx.Node) or call.target not in NORMS:
+        return []
+    offset = call.args[NORMS[call.target]]
+    found = all(a in at_hand or (a is offset and a in offsets) for a in call.all_input_nodes)
+    return [call, node] if found else []
 
 
 def is_free(node: fx.Node) -> bool:
-    """Costs nothing to derive again, or the user asked for it: a view, a constant, what is under `checkpoint`."""
-    if node.op != "call_function":
-        return node.op == "get_attr"
-    return _is_checkpointed(node) or is_view(node)
+    """Costs nothing to derive again: a view or a constant."""
+    return is_view(node) if node.op == "call_function" else node.op == "get_attr"
 
 
 def _is_arithmetic(node: fx.Node) -> bool:
@@ -122,12 +133,27 @@ def _moves(node: fx.Node, joint: Joint) -> bool:
     return packet in MOVES and ir.is_tensor(node) and not (packet is aten._to_copy and node in joint.active)
 
 
-def _is_checkpointed(node: fx.Node) -> bool:
-    """Did the user ask to recompute this value? Random ones are saved: recomputed they would differ."""
+def _is_checkpointed(node: fx.Node, joint: Joint) -> bool:
+    """Did the user ask to recompute this value? Random ones are saved: recomputed they would differ. So is what comes
+    out of a region, or else the next one would be computed from where the first began."""
+    return is_marked(node) and not draws_numbers(node) and not _leaves_region(node, joint)
+
+
+def _leaves_region(node: fx.Node, joint: Joint) -> bool:
+    """Is the value, or a view of it, read in the forward by what is not under the same `checkpoint`?"""
+    users = [user for user in node.users if user not in joint.backward]
+    return any(_region(user) != _region(node) or (is_view(user) and _leaves_region(user, joint)) for user in users)
+
+
+def _region(node: fx.Node) -> Any:
+    """Of regions inside each other the outermost."""
+    return is_marked(node) and node.meta.get("ac_graph_id")
+
+
+def is_marked(node: fx.Node) -> bool:
+    """Is the value one that was computed under `checkpoint`?"""
     mark = node.meta.get("recompute")
-    if mark is None or mark.name not in ("MUST_RECOMPUTE", "PREFER_RECOMPUTE"):
-        return False
-    return not draws_numbers(node)
+    return mark is not None and mark.name in ("MUST_RECOMPUTE", "PREFER_RECOMPUTE")
 
 
 def draws_numbers(node: fx.Node) -> bool:

@@ -20,7 +20,7 @@ from torch._ops import OpOverload
 from tapeless.ir import graph as ir
 from tapeless.ir.cost import likely_bytes, workspace
 from tapeless.ir.reuse import Terms
-from tapeless.partition.peak import Memory, Storage, Storages, places
+from tapeless.partition.storages import Memory, Storage, Storages, places
 
 SMALL = 2**20  # bytes: below that, no order is looked for
 WORTH = 0.999  # of the peak as it is: what a better order has at most

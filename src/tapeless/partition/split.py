@@ -19,7 +19,9 @@ from tapeless.ir.copying import copy_nodes
 from tapeless.ir.narrow import narrow
 from tapeless.partition.companions import Companions
 from tapeless.partition.cross_entropy import join_cross_entropy
-from tapeless.partition.rederive import copy_small_views, made_at_hand, rederived
+from tapeless.partition.dropout import write_out_dropouts
+from tapeless.partition.rederive import copy_small_views, is_marked, made_at_hand, rederived
+from tapeless.partition.shapes import read_less
 
 aten = torch.ops.aten
 
@@ -66,15 +68,22 @@ class Split:
 def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     """Cut the joint graph where the forward ends, so that the step is fast."""
     again = derived_again(joint, mutated)
-    for node in made_at_hand(joint, again, needed(joint, again)[1], {joint.inputs[i] for i in mutated}):
+    for node in again_of_fast(joint, again, mutated):
         ir.set_again(node, True)  # of second order, too
         again.add(node)
     return divide(joint, again)
 
 
+def again_of_fast(joint: Joint, again: Collection[fx.Node], mutated: Sequence[int]) -> list[fx.Node]:
+    """What the backward of a fast step computes beside what it derives `again` in any case."""
+    return made_at_hand(joint, again, needed(joint, again)[1], {joint.inputs[i] for i in mutated})
+
+
 def derived_again(joint: Joint, mutated: Sequence[int] = ()) -> set[fx.Node]:
     """What the backward computes again in any case. Inputs that are `mutated` after the call are saved as copies."""
     join_cross_entropy(joint)
+    write_out_dropouts(joint, is_marked)
+    read_less(joint)
     again = rederived(joint)
     _copy_mutated(joint, mutated, again)
     copy_small_views(joint, again, needed(joint, again)[1])

@@ -24,6 +24,7 @@ from tapeless.prepare.pattern import op as op
 from tapeless.prepare.pattern import tensors as tensors
 from tapeless.prepare.pieces import PIECES
 from tapeless.prepare.pointwise import POINTWISE
+from tapeless.prepare.pooling import POOLING
 from tapeless.prepare.powers import POWERS
 from tapeless.prepare.products import PRODUCTS
 from tapeless.prepare.reductions import REDUCTIONS
@@ -40,6 +41,7 @@ PREPARE = ordered(
         *CONSTANTS,
         *POINTWISE,
         *POWERS,
+        *POOLING,  # an activation behind it is not joined with what is in front
         *ACTIVATIONS,  # whose cubes are spelled one way by now
         *PIECES,
         *SHARING,  # one residual instead of two

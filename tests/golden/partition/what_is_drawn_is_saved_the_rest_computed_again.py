@@ -10,11 +10,13 @@ def forward(args):
     # x: f32[16, 16]
     x, = args
     args.clear()
-    native_dropout = torch.native_dropout(x, 0.5, True)  # (f32[16, 16], bool[16, 16])  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
+    new_empty = x.new_empty([16, 16], dtype=torch.bool, pin_memory=False)  # bool[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
+    getitem = new_empty.bernoulli_(0.5)  # bool[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
+    del new_empty
+    mul_10 = torch.mul(x, getitem)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
     del x
-    getitem = native_dropout[1]  # bool[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
-    kept = native_dropout[0]  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
-    del native_dropout
+    kept = mul_10.mul_(2.0)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:3  kept = F.dropout(x, 0.5)
+    del mul_10
     sin = torch.sin(kept)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
     exp = torch.exp(kept)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
     mul = sin.mul_(exp)  # f32[16, 16]  what_is_drawn_is_saved_the_rest_computed_again.py:4  return (kept.sin() * kept.exp()).sum() + (kept.cos() * kept…
