@@ -7,6 +7,7 @@ network in JAX.
 """
 
 import json
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -185,5 +186,5 @@ def _compiled_loss(workload: Workload, variant: Variant) -> Callable[..., Tensor
 def _own_code(function: Callable, label: str) -> Callable:
     """The function with a code object of its own: Dynamo keeps one cache per code object, shared by all variants."""
     assert isinstance(function, FunctionType)
-    code = function.__code__.replace(co_name=f"loss_{abs(hash(label))}")
+    code = function.__code__.replace(co_name=f"loss_{zlib.crc32(label.encode())}")
     return FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
