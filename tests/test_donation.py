@@ -337,6 +337,25 @@ def test_norms_made_again_have_eagers_derivatives(inputs, always):
         torch.testing.assert_close(orders(compiled), orders(normed), rtol=1e-9, atol=1e-9)
 
 
+def test_the_offset_of_a_group_norm_may_change_before_its_backward(always):
+    """In eager that of a layer norm may not."""
+    x, w = torch.randn(1, 8, 4, requires_grad=True), torch.ones(8, requires_grad=True)
+
+    def loss(x, w, b):
+        return F.silu(F.group_norm(x.sin(), 4, w, b)).sum()
+
+    def gradients(run):
+        b = torch.zeros(8, requires_grad=True)
+        found = run(x, w, b)
+        with torch.no_grad():
+            b.add_(1)
+        return torch.autograd.grad(found, (x, w, b))
+
+    compiled = torch.compile(loss, backend="tapeless", options={"backend": "python", "cache": False})
+    for _ in range(3):
+        torch.testing.assert_close(gradients(compiled), gradients(loss))
+
+
 def test_the_gradient_of_a_weight_waits_for_room():
     """At the start everything is there that was saved."""
     graph = fx.Graph()

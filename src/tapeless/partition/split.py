@@ -71,6 +71,7 @@ def split(joint: Joint, mutated: Sequence[int] = ()) -> Split:
     for node in again_of_fast(joint, again, mutated):
         ir.set_again(node, True)  # of second order, too
         again.add(node)
+        _copy_offset(joint, node)
     return divide(joint, again)
 
 
@@ -135,6 +136,13 @@ def _copy_mutated(joint: Joint, mutated: Sequence[int], again: set[fx.Node]) -> 
         readers = [user for user in node.users if user in joint.backward or user in again]
         if readers:
             read_copy(joint, node, readers)
+
+
+def _copy_offset(joint: Joint, node: fx.Node) -> None:
+    """The offset of a group norm may be changed before a backward, which reads it in no other way, in eager either."""
+    offset = node.args[2] if node.target is aten.native_group_norm.default else None
+    if isinstance(offset, fx.Node) and offset in joint.inputs:
+        read_copy(joint, offset, [node])
 
 
 def read_copy(joint: Joint, node: fx.Node, readers: Iterable[fx.Node]) -> None:
