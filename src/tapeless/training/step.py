@@ -41,7 +41,7 @@ def train_step(
     A loss that is itself a module (`nn.CrossEntropyLoss()`) is called with what the model makes of all but the last of
     the batch, and that last; None stands for a model that returns its own loss. The optimizer keeps its state,
     parameter groups, learning rates and schedules, and `state_dict`. SGD, Adam, AdamW, Adagrad, RMSprop and Lion are
-    part of the program; any other optimizer makes its step itself. Parameters end with `grad` None.
+    part of the program; any other optimizer makes its step itself. Nothing is left in `grad`.
 
     `clip_norm` bounds the norm of all gradients together; with `accumulate=k` every k-th call updates, by the sum of
     the gradients of k calls. `options` are those of `compile`: `backend` chooses what runs forward and backward,
