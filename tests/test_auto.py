@@ -474,6 +474,15 @@ def test_the_process_is_there_before_anything_is_ordered(own_compiler):
         time.sleep(0.01)
 
 
+def test_the_process_can_yield_to_the_program_and_be_ended_with_its_compilers():
+    process = Process()
+    try:
+        assert os.getsid(0) == os.getsid(process.pid)  # where Linux compares priorities
+        assert process.pid == os.getpgid(process.pid)
+    finally:
+        process.end()
+
+
 def test_modules_in_the_current_folder_are_not_those_of_the_process(monkeypatch, tmp_path):
     (tmp_path / "queue.py").write_text("raise ValueError('what the program does not import, nobody does')")
     monkeypatch.chdir(tmp_path)

@@ -21,7 +21,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,
+            process_group=0,  # in a session of its own its `nice` would not count: Linux shares time by sessions first
         )
         self.pid = self._process.pid
 
