@@ -154,6 +154,25 @@ def test_what_is_saved_is_overwritten_only_if_nobody_else_holds_it(compiled_wins
         assert torch.equal(before, held)
 
 
+def test_what_it_was_called_with_is_let_go_by_the_last_backward(compiled_wins):
+    """Where a graph is one of several, that is a result of another one."""
+    call, w = auto(lambda x, w: (x @ w).tanh().sum()), torch.randn(4, 4, requires_grad=True)
+
+    def step(number, retain=False):
+        x = torch.randn(3, 4, requires_grad=True) * 2
+        loss, held = call(x, w), weakref.ref(x)
+        loss.backward(retain_graph=retain)
+        del x
+        return held, loss
+
+    until("inductor stays", step)
+    held, loss = step(0, retain=True)
+    assert held() is not None
+
+    loss.backward()
+    assert held() is None
+
+
 def test_each_graph_of_a_program_of_higher_order(compiled_wins):
     """Energies, and forces that are derivatives of these: a backward that is differentiated in its turn.
 

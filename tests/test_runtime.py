@@ -95,6 +95,22 @@ def test_second_backward_is_refused():
         out.backward()
 
 
+def test_outputs_may_get_their_gradients_one_after_the_other():
+    """Where the program has learned that only the first one gets any."""
+    call, x, w, v = (
+        compiled(lambda x, w, v: ((x @ w).sin().sum(), (x @ v).cos().sum())),
+        *(leaf(4, 4) for _ in range(3)),
+    )
+    for _ in range(4):
+        call(x, w, v)[0].backward()
+    first, second = call(x, w, v)
+    first.backward()
+    v.grad = None
+    second.backward()
+
+    torch.testing.assert_close(torch.autograd.grad((x @ v).cos().sum(), v)[0], v.grad)
+
+
 @pytest.mark.parametrize("changed", ("x", "w"))
 def test_change_of_a_saved_tensor_is_noticed(changed):
     x, w = leaf(3, 4) * 1, leaf(3, 4) * 1

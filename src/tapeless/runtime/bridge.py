@@ -211,6 +211,7 @@ def _gradients(ctx: Any, cotangents: tuple[Any, ...]) -> list[Any]:
         args = _handed_over(ctx, backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)]))
         if isinstance(variant, Fused):
             return _fused(ctx, backward, args, cotangents, wanted)
+        _let_go(ctx, args, cotangents)
         del cotangents
         if torch_internals.autocast_enabled():  # the program says which dtypes it wants
             with torch_internals.without_autocast():
@@ -229,6 +230,14 @@ def _handed_over(ctx: Any, args: list[Any]) -> list[Any]:
     """
     ctx.maybe_clear_saved_tensors()
     return args if torch_internals.keeps_graph() or len(ctx.readers) > 1 else Given(args)
+
+
+def _let_go(ctx: Any, args: list[Any], cotangents: Sequence[Any]) -> None:
+    """What the forward was called with may be freed, if it need not run again: all that was saved is `Given` for good,
+    and there is no output that might get a gradient later."""
+    outputs = zip(ctx.variant.signature.differentiable, cotangents, strict=False)
+    if isinstance(args, Given) and ctx.saves and not any(may and g is None for may, g in outputs):
+        ctx.replay = None
 
 
 def _apart(outs: list[Any], args: Sequence[Any], program: Program) -> list[Any]:
@@ -329,6 +338,8 @@ def _fused(ctx: Any, backward: Any, args: list[Any], cotangents: Sequence[Any], 
             return backward.spread(backward.run(args))
     except AssertionError:
         return _replayed(ctx, cotangents, wanted)
+    finally:
+        _let_go(ctx, args, cotangents)
 
 
 def _unexpected(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
@@ -409,6 +420,7 @@ def _save(ctx: Any, captured: list[Any]) -> None:
         ctx.numbers = [None if isinstance(v, torch.Tensor) else v for v in captured]
         captured = [v for v in captured if isinstance(v, torch.Tensor)]
     ctx.readers = ["hooks"] if torch_internals.has_saving_hooks() else []
+    ctx.saves = bool(captured)  # tensors, which can be read once unless the graph is kept
     if captured:
         ctx.save_for_backward(*captured)
 
