@@ -70,12 +70,60 @@ def test_what_an_inner_gradient_reads_again_is_not_saved():
     torch.testing.assert_close(run(usual, arguments(8192)), run(taken, arguments(8192)))
 
 
-def test_a_forward_that_goes_one_way_is_cut_as_usual():
+def test_an_operand_is_made_again_of_what_is_read_anyway():
+    """Of both products the derivative of `bent` reads the results, of which the operand of the next one is made."""
     usual, taken = parts(energy, 8192)
+    before, after = saved((usual, taken))
 
-    assert str(usual[0].graph) == str(taken[0].graph)
-    assert str(usual[1].graph) == str(taken[1].graph)
+    assert after == before - 8192 * 64 * 8
     torch.testing.assert_close(joint_of(energy)(*arguments(8192)), run(taken, arguments(8192)))
+    torch.testing.assert_close(run(usual, arguments(8192)), run(taken, arguments(8192)), rtol=0, atol=0)
+
+
+def shifted(x, w, v):
+    y = ((x @ w).sin().view(-1, 64, 64) + v).flatten(0, 1)
+    return (y.t() @ y).square().sum()
+
+
+def test_a_small_input_that_nobody_else_reads_is_copied():
+    """Whoever changes it before the backward may do so in eager."""
+    usual, taken = parts(shifted, 8192)
+    before, after = saved((usual, taken))
+    forward, backward = taken
+    copy = next(n for n in forward.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default))
+
+    assert after == before - 8192 * 64 * 8 + 64 * 64 * 8
+    assert copy.name in [node.name for node in backward.graph.find_nodes(op="placeholder")]
+    torch.testing.assert_close(joint_of(shifted)(*arguments(8192)), run(taken, arguments(8192)))
+
+
+def linear_in_many_steps(x, w, v):
+    h = x @ w
+    y = h
+    for step in range(6):
+        y = (y * 0.5).round() + h.abs() * step
+    return (y @ v).square().sum() + h.square().sum()
+
+
+def test_what_takes_many_steps_is_saved():
+    usual, taken = parts(linear_in_many_steps, 8192)
+
+    assert saved((usual, usual)) == saved((usual, taken))
+
+
+def noisy(x, w, v):
+    return (torch.native_dropout(bent(x @ w), 0.5, True)[0] @ v).square().sum()
+
+
+def test_what_is_drawn_is_not_drawn_again():
+    _, (forward, backward) = parts(noisy, 8192)
+    found = []
+    for call in (joint_of(noisy), lambda *args: run((forward, backward), args)):
+        torch.manual_seed(0)
+        found.append((call(*arguments(8192)), torch.rand(())))
+
+    torch.testing.assert_close(*found)
+    assert not any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in backward.graph.nodes)
 
 
 def test_what_stays_in_caches_is_cut_as_usual():

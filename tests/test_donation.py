@@ -377,7 +377,7 @@ def test_the_gradient_of_a_weight_waits_for_room():
 
 
 def test_calls_at_the_peak():
-    """Where memory is fullest a product takes no room beside its result."""
+    """Where memory is fullest a product takes no room beside its result, unless it is little."""
     graph = fx.Graph()
     large, small = graph.placeholder("large"), graph.placeholder("small")
     wide = graph.call_function(torch.ops.aten.mm.default, (large, small))
@@ -386,8 +386,9 @@ def test_calls_at_the_peak():
     for node, rows in ((large, 1000), (small, 10), (wide, 1000), (narrow, 10)):
         ir.set_value(node, torch.empty(rows, 10))
 
-    assert {wide} == schedule.at_the_peak(graph, {0}, Terms(fused=True), 1) - {large, small, graph.output_node()}
+    assert {wide} == schedule.at_the_peak(graph, {0}, Terms(fused=True), 2_000) - {large, small, graph.output_node()}
     assert {wide, narrow} <= schedule.at_the_peak(graph, {0}, Terms(fused=True), 100_000)
+    assert not schedule.at_the_peak(graph, {0}, Terms(fused=True), 1_000)  # a hundredth of the peak: nobody notices
 
 
 def test_a_call_may_work_in_the_whole_of_a_value_seen_in_another_shape():

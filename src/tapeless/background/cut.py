@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from tapeless import torch_internals
+from tapeless.background.lean import save_less
 from tapeless.ir import graph as ir
 
 LEAST = 8_000_000  # bytes that are saved; fewer stay in the caches of a processor anyway
@@ -23,12 +24,14 @@ BYTES = 2.0  # that have to be spared by each element that is computed again
 def cut(
     joint: fx.GraphModule, inputs: int, outputs: int, static: Sequence[int]
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The usual cut of a joint graph, or the one that recomputes more freely if much less is saved then."""
+    """The usual cut of a joint graph, or the one that recomputes more freely if much less is saved then; of what is
+    saved, the backward makes itself what it easily can."""
     usual = torch_internals.min_cut(joint, inputs, outputs, static)
     if _varies(joint) or _saved(usual[0], outputs) < LEAST:
         return usual[0], usual[1]
     free = torch_internals.min_cut(joint, inputs, outputs, static, freely=True)
     forward, backward = free if _pays(usual, free, outputs) else usual
+    save_less(forward, backward, outputs)
     return forward, backward
 
 

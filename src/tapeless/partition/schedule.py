@@ -25,6 +25,7 @@ from tapeless.partition.storages import Memory, Storage, Storages, places
 SMALL = 2**20  # bytes: below that, no order is looked for
 WORTH = 0.999  # of the peak as it is: what a better order has at most
 BOUNDS = 8  # that are tried
+NOTICED = 0.02  # of the peak: what a call takes for a moment, and no product is made slower for less
 AHEAD = 32  # calls that wait, of which one is looked for that fits
 
 
@@ -43,8 +44,13 @@ def with_lower_peak(graph: fx.Graph, temporaries: Collection[int], terms: Terms)
 
 
 def at_the_peak(graph: fx.Graph, temporaries: Collection[int], terms: Terms, room: int) -> set[fx.Node]:
-    """The calls during which there is less room than that below the peak. Otherwise as `with_lower_peak`."""
+    """The calls during which there is less room than that below the peak, if it takes so much to notice.
+
+    Otherwise as `with_lower_peak`.
+    """
     memory = _walked(graph, _given(graph, temporaries), terms)
+    if room < NOTICED * memory.most:
+        return set()
     return {node for node, total in memory.during.items() if total + room > memory.most}
 
 
