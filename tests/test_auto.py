@@ -154,6 +154,21 @@ def test_what_is_saved_is_overwritten_only_if_nobody_else_holds_it(compiled_wins
         assert torch.equal(before, held)
 
 
+def test_gradients_are_added_up_one_by_one(compiled_wins):
+    """Of gradients that are the same numbers Inductor returns one buffer, seen in several shapes."""
+
+    def f(x, y, z):
+        return (x + y.view(3, 4) + z.t()).sin().sum()
+
+    call, leaves = auto(f), [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((3, 4), (12,), (4, 3))]
+    until("inductor stays", lambda _: torch.autograd.grad(call(*leaves), leaves))
+    once = torch.autograd.grad(f(*leaves), leaves)
+    for _ in range(3):
+        call(*leaves).backward()
+
+    torch.testing.assert_close([x.grad for x in leaves], [3 * g for g in once])
+
+
 def test_each_graph_of_a_program_of_higher_order(compiled_wins):
     """Energies, and forces that are derivatives of these: a backward that is differentiated in its turn.
 

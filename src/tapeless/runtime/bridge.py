@@ -214,8 +214,8 @@ def _gradients(ctx: Any, cotangents: tuple[Any, ...]) -> list[Any]:
         del cotangents
         if torch_internals.autocast_enabled():  # the program says which dtypes it wants
             with torch_internals.without_autocast():
-                return backward.spread(backward.run(args))
-        return backward.spread(backward.run(args))
+                return backward.gradients(args)
+        return backward.gradients(args)
     finally:
         ctx.readers.remove(reader)
 
@@ -326,7 +326,7 @@ def _fused(ctx: Any, backward: Any, args: list[Any], cotangents: Sequence[Any], 
             args[k] = args[k].clone()
     try:
         with torch_internals.without_autocast():
-            return backward.spread(backward.run(args))
+            return backward.gradients(args)
     except AssertionError:
         return _replayed(ctx, cotangents, wanted)
 
