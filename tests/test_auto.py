@@ -169,6 +169,35 @@ def test_gradients_are_added_up_one_by_one(compiled_wins):
     torch.testing.assert_close([x.grad for x in leaves], [3 * g for g in once])
 
 
+def test_what_is_negated_only_as_it_is_read(compiled_wins):
+    """Kernels read memory, in which the numbers are not negated: gradients that arrive are made plain before."""
+
+    def f(x, w):
+        return (x * w).sin().sum(), x.sum()
+
+    call = auto(f)
+    x, w = (torch.randn(3, dtype=torch.float64, requires_grad=True) for _ in "xw")
+
+    def step(_):
+        found = []
+        for function in (f, call):
+            z = torch.complex(*function(x, w)).conj()  # whose gradient is the imaginary part of a conjugate
+            found.append(torch.autograd.grad((z * z * (1 + 2j)).imag, (x, w)))
+        torch.testing.assert_close(found[1], found[0])
+
+    step(until("inductor stays", step))
+
+
+def test_an_input_that_is_negated_as_it_is_read_stays_with_python():
+    call, w = auto(lambda x, w: (x * w).sin().sum()), torch.randn(3, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(3, dtype=torch.complex128).conj().imag
+
+    def step(_):
+        torch.testing.assert_close(torch.autograd.grad(call(x, w), w)[0], x * (x * w).cos())
+
+    step(until("python stays", step))
+
+
 def test_each_graph_of_a_program_of_higher_order(compiled_wins):
     """Energies, and forces that are derivatives of these: a backward that is differentiated in its turn.
 

@@ -398,7 +398,7 @@ def _coerced(cotangents: Sequence[Any], formats: Sequence[Any]) -> list[Any]:
     for i, g in enumerate(found):
         if g is not None:
             g = g.contiguous(memory_format=formats[i])
-            found[i] = g.resolve_conj() if g.is_conj() else g
+            found[i] = g.resolve_conj().resolve_neg() if g.is_conj() or g.is_neg() else g
     return found
 
 
