@@ -528,6 +528,23 @@ def test_modules_in_the_current_folder_are_not_those_of_the_process(monkeypatch,
     assert isinstance(answer, Answer)
 
 
+def test_what_is_no_folder_among_those_of_modules(monkeypatch, tmp_path):
+    """Python passes over it in silence."""
+    monkeypatch.setattr(sys, "path", [tmp_path, *sys.path, None])
+    process = Process()
+    answer = process.ask(None)
+    process.end()
+
+    assert isinstance(answer, Answer)
+
+
+def test_a_process_that_cannot_be_started(own_compiler, monkeypatch):
+    monkeypatch.setattr(sys, "executable", None)
+    own_compiler.expect()
+
+    trains_on_after_one_warning("TypeError")
+
+
 def test_an_answer_of_which_half_arrived():
     """The process was killed as it sent it."""
     stream = io.BytesIO()
@@ -589,24 +606,28 @@ def test_an_order_that_cannot_be_written(own_compiler):
 
 
 PROGRAM = """
-import sys, time, torch
+import os, sys, time, torch
 from tapeless.runtime import contest
 from tapeless.runtime.program import LIVE, Program
 call = torch.compile(lambda x: (x.sin() * x).sum(), backend="tapeless", options={"backend": "auto"})
 while contest.COMPILER._process is None:
     call(torch.ones(3, requires_grad=True)).backward()
     time.sleep(0.01)
+if sys.argv[2] == "forks" and os.fork() == 0:
+    time.sleep(40)
+    os._exit(0)
 print(contest.COMPILER._process.pid, flush=True)
 time.sleep(float(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["ends", "is killed"])
-def test_nothing_runs_on_when_the_program(killed):
-    seconds = "600" if killed else "0"
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, seconds], stdout=subprocess.PIPE, text=True) as program:
+@pytest.mark.parametrize("how", ["ends", "is killed", "is killed but forks"])
+def test_nothing_runs_on_when_the_program(how):
+    seconds = "600" if "killed" in how else "0"
+    command = [sys.executable, "-c", PROGRAM, seconds, how.split()[-1]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         worker = int(program.stdout.readline())
-        if killed:
+        if "killed" in how:
             program.kill()
     deadline = time.monotonic() + 30
     while _is_running(worker) and time.monotonic() < deadline:
