@@ -173,6 +173,50 @@ def test_what_it_was_called_with_is_let_go_by_the_last_backward(compiled_wins):
     assert held() is None
 
 
+def test_gradients_are_added_up_one_by_one(compiled_wins):
+    """Of gradients that are the same numbers Inductor returns one buffer, seen in several shapes."""
+
+    def f(x, y, z):
+        return (x + y.view(3, 4) + z.t()).sin().sum()
+
+    call, leaves = auto(f), [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((3, 4), (12,), (4, 3))]
+    until("inductor stays", lambda _: torch.autograd.grad(call(*leaves), leaves))
+    once = torch.autograd.grad(f(*leaves), leaves)
+    for _ in range(3):
+        call(*leaves).backward()
+
+    torch.testing.assert_close([x.grad for x in leaves], [3 * g for g in once])
+
+
+def test_what_is_negated_only_as_it_is_read(compiled_wins):
+    """Kernels read memory, in which the numbers are not negated: gradients that arrive are made plain before."""
+
+    def f(x, w):
+        return (x * w).sin().sum(), x.sum()
+
+    call = auto(f)
+    x, w = (torch.randn(3, dtype=torch.float64, requires_grad=True) for _ in "xw")
+
+    def step(_):
+        found = []
+        for function in (f, call):
+            z = torch.complex(*function(x, w)).conj()  # whose gradient is the imaginary part of a conjugate
+            found.append(torch.autograd.grad((z * z * (1 + 2j)).imag, (x, w)))
+        torch.testing.assert_close(found[1], found[0])
+
+    step(until("inductor stays", step))
+
+
+def test_an_input_that_is_negated_as_it_is_read_stays_with_python():
+    call, w = auto(lambda x, w: (x * w).sin().sum()), torch.randn(3, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(3, dtype=torch.complex128).conj().imag
+
+    def step(_):
+        torch.testing.assert_close(torch.autograd.grad(call(x, w), w)[0], x * (x * w).cos())
+
+    step(until("python stays", step))
+
+
 def test_each_graph_of_a_program_of_higher_order(compiled_wins):
     """Energies, and forces that are derivatives of these: a backward that is differentiated in its turn.
 
@@ -512,6 +556,23 @@ def test_modules_in_the_current_folder_are_not_those_of_the_process(monkeypatch,
     assert isinstance(answer, Answer)
 
 
+def test_what_is_no_folder_among_those_of_modules(monkeypatch, tmp_path):
+    """Python passes over it in silence."""
+    monkeypatch.setattr(sys, "path", [tmp_path, *sys.path, None])
+    process = Process()
+    answer = process.ask(None)
+    process.end()
+
+    assert isinstance(answer, Answer)
+
+
+def test_a_process_that_cannot_be_started(own_compiler, monkeypatch):
+    monkeypatch.setattr(sys, "executable", None)
+    own_compiler.expect()
+
+    trains_on_after_one_warning("TypeError")
+
+
 def test_an_answer_of_which_half_arrived():
     """The process was killed as it sent it."""
     stream = io.BytesIO()
@@ -573,24 +634,28 @@ def test_an_order_that_cannot_be_written(own_compiler):
 
 
 PROGRAM = """
-import sys, time, torch
+import os, sys, time, torch
 from tapeless.runtime import contest
 from tapeless.runtime.program import LIVE, Program
 call = torch.compile(lambda x: (x.sin() * x).sum(), backend="tapeless", options={"backend": "auto"})
 while contest.COMPILER._process is None:
     call(torch.ones(3, requires_grad=True)).backward()
     time.sleep(0.01)
+if sys.argv[2] == "forks" and os.fork() == 0:
+    time.sleep(40)
+    os._exit(0)
 print(contest.COMPILER._process.pid, flush=True)
 time.sleep(float(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["ends", "is killed"])
-def test_nothing_runs_on_when_the_program(killed):
-    seconds = "600" if killed else "0"
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, seconds], stdout=subprocess.PIPE, text=True) as program:
+@pytest.mark.parametrize("how", ["ends", "is killed", "is killed but forks"])
+def test_nothing_runs_on_when_the_program(how):
+    seconds = "600" if "killed" in how else "0"
+    command = [sys.executable, "-c", PROGRAM, seconds, how.split()[-1]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         worker = int(program.stdout.readline())
-        if killed:
+        if "killed" in how:
             program.kill()
     deadline = time.monotonic() + 30
     while _is_running(worker) and time.monotonic() < deadline:

@@ -76,3 +76,23 @@ def test_gradient_inside_a_function_that_breaks_there():
     x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     found = [torch.autograd.grad(function(x, w), (x, w)) for function in (f, call, call)]
     torch.testing.assert_close(found[1:], [found[0]] * 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_numbers_drawn_with_probabilities_are_those_of_eager(dtype):
+    """Also where the probabilities are computed by the same program, for which Inductor may choose another layout."""
+
+    def f(x):
+        p = x.detach()
+        others = [torch.bernoulli(part.sigmoid()) for part in (p.T, p[:, ::2], p[0].expand(5, 6))]
+        return x * torch.bernoulli(p.sigmoid()), *others, torch.rand(())
+
+    call = torch.compile(f, backend="tapeless", options={"backend": "inductor"})
+    x = torch.randn(6, 6, dtype=dtype, requires_grad=True)
+    found = []
+    for function in (f, call):
+        torch.manual_seed(3)
+        out, *others = function(x)
+        found.append([out, *others, *torch.autograd.grad(out.sum(), x), torch.rand(())])
+
+    torch.testing.assert_close(found[1], found[0])

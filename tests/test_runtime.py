@@ -379,6 +379,35 @@ def test_nothing_is_kept_without_gradients():
         assert out[0].grad_fn is None
 
 
+ADDED = {
+    "a view": (lambda x, y: (x + y.view(3, 4)).sin(), (3, 4), (12,)),
+    "a transposed one": (lambda x, y: (x + y.t()).sin(), (4, 1), (1, 4)),
+    "the same and a view": (lambda x, y, z: (x + y + z[0]).sin(), (3, 4), (3, 4), (1, 3, 4)),
+    "two views": (lambda x, y: (x.view(12) + y.view(12)).sin(), (3, 4), (2, 6)),  # eager adds to both, twice
+    "parts that overlap": (lambda x, y: (z := x + y.view(3, 4)[:2], z.sin())[1], (2, 4), (12,)),
+    "parts": (lambda x, y: torch.cat([x, y]).sin(), (3, 4), (2, 4)),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_gradients_are_added_up_one_by_one(name):
+    """The gradients of what is added are the same numbers; what is added to one of them is not added to the other."""
+    function, *shapes = ADDED[name]
+    call, leaves = compiled(function), [leaf(*shape) for shape in shapes]
+    once = torch.autograd.grad(function(*leaves).sum(), leaves)
+    for _ in range(3):
+        call(*leaves).sum().backward()
+
+    assert_values([3 * g for g in once], [x.grad for x in leaves], "gradient")
+
+
+def test_parts_of_one_gradient_are_not_copied():
+    x, y = leaf(3, 4), leaf(2, 4)
+    compiled(lambda x, y: torch.cat([x, y]).sin())(x, y).sum().backward()
+
+    assert x.grad.untyped_storage().data_ptr() == y.grad.untyped_storage().data_ptr()
+
+
 # --- threads and copies -----------------------------------------------------------------------------------------------
 
 

@@ -64,7 +64,8 @@ def compile_watched(graph: fx.Graph, name: str = "forward", cache: bool | str = 
 
 def can_be_ordered(graph: fx.Graph) -> bool:
     """Is everything in it known to another process: torch's own operators on the CPU, no tensor that it closes over?"""
-    return all(map(_is_known, ir.calls(graph))) and all(map(_is_on_cpu, graph.nodes))
+    known = all(map(_is_known, ir.calls(graph))) and all(map(_is_on_cpu, graph.nodes))
+    return known and not any(map(_is_lazy, ir.inputs(graph)))
 
 
 def _is_known(node: fx.Node) -> bool:
@@ -78,6 +79,12 @@ def _is_known(node: fx.Node) -> bool:
 def _is_on_cpu(node: fx.Node) -> bool:
     val = ir.value(node)
     return not isinstance(val, torch.Tensor) or val.device.type == "cpu"
+
+
+def _is_lazy(node: fx.Node) -> bool:
+    """Is it conjugated or negated only as it is read? The type of an input does not say so."""
+    val = ir.value(node)
+    return isinstance(val, torch.Tensor) and (val.is_conj() or val.is_neg())
 
 
 class Auto:

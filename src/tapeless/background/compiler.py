@@ -112,7 +112,8 @@ class Compiler:
 
     def _serve_one(self, request: Request | None) -> None:
         if request is None:
-            self._ask(None)
+            with contextlib.suppress(Exception):  # the first order will find out, too, and somebody is told
+                self._ask(None)
         elif request.customer() is not None:
             try:
                 answer = self._answer(request)

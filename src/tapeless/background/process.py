@@ -16,11 +16,12 @@ class Process:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tapeless.background.worker"],  # -P: the current folder holds no modules
+            # -P: the current folder holds no modules
+            [sys.executable, "-P", "-m", "tapeless.background.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(_folders())},
             process_group=0,  # in a session of its own its `nice` would not count: Linux shares time by sessions first
         )
         self.pid = self._process.pid
@@ -41,3 +42,8 @@ class Process:
         except OSError:
             self._process.kill()
         self._process.wait()
+
+
+def _folders() -> list[str]:
+    """Where modules are looked for. Python itself passes over what is no string there."""
+    return [folder for folder in sys.path if folder and isinstance(folder, str)]

@@ -1,4 +1,4 @@
-"""The process that compiles: `python -m tapeless.background.worker`. Orders come in, answers go out, one at a time.
+"""The process that compiles: `python -m tapeless.background.worker <program>`. Orders come in, answers go out, in turn.
 
 It ends when nobody can send orders any more, however the program that started it ended, and takes its compilers along.
 """
@@ -12,11 +12,14 @@ import queue
 import signal
 import sys
 import threading
+import time
 from typing import IO, Any
 
 from tapeless import torch_internals
 from tapeless.background.order import Answer, Failure, Order
 from tapeless.errors import Unsupported
+
+SECONDS = 1.0  # between two looks at whether the program is there
 
 
 def send(stream: IO[bytes], message: Any) -> None:
@@ -41,6 +44,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever else is printed must not come between answers
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, orders), daemon=True).start()
+    threading.Thread(target=_watch, args=(int(sys.argv[1]),), daemon=True).start()
     os.nice(10)  # the program that runs comes first
     while True:
         send(answers, _answer(orders.get()))
@@ -68,7 +72,18 @@ def _read(stream: IO[bytes], orders: queue.SimpleQueue[Any]) -> None:
         while True:
             orders.put(receive(stream))
     except BaseException:
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+        _end()
+
+
+def _watch(program: int) -> None:
+    """End likewise once the program is gone: if it has forked, others hold the end of the pipe that orders come by."""
+    while os.getppid() == program:
+        time.sleep(SECONDS)
+    _end()
+
+
+def _end() -> None:
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -215,8 +215,8 @@ def _gradients(ctx: Any, cotangents: tuple[Any, ...]) -> list[Any]:
         del cotangents
         if torch_internals.autocast_enabled():  # the program says which dtypes it wants
             with torch_internals.without_autocast():
-                return backward.spread(backward.run(args))
-        return backward.spread(backward.run(args))
+                return backward.gradients(args)
+        return backward.gradients(args)
     finally:
         ctx.readers.remove(reader)
 
@@ -335,7 +335,7 @@ def _fused(ctx: Any, backward: Any, args: list[Any], cotangents: Sequence[Any], 
             args[k] = args[k].clone()
     try:
         with torch_internals.without_autocast():
-            return backward.spread(backward.run(args))
+            return backward.gradients(args)
     except AssertionError:
         return _replayed(ctx, cotangents, wanted)
     finally:
@@ -409,7 +409,7 @@ def _coerced(cotangents: Sequence[Any], formats: Sequence[Any]) -> list[Any]:
     for i, g in enumerate(found):
         if g is not None:
             g = g.contiguous(memory_format=formats[i])
-            found[i] = g.resolve_conj() if g.is_conj() else g
+            found[i] = g.resolve_conj().resolve_neg() if g.is_conj() or g.is_neg() else g
     return found
 
 

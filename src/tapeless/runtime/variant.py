@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from tapeless.backends.select import compile_graph
 from tapeless.differentiate.reverse import memory_format
@@ -23,6 +25,7 @@ from tapeless.ir.sums import gather_sums
 from tapeless.partition.schedule import with_lower_peak
 from tapeless.partition.split import Split
 from tapeless.partition.trim import trim
+from tapeless.runtime.apart import positions_to_copy
 from tapeless.runtime.derivatives import differentiate_graph
 from tapeless.runtime.functional import functional_module
 from tapeless.runtime.noughts import is_filled_zero, nought
@@ -46,6 +49,7 @@ class Backward:
     noughts: tuple[tuple[int, torch.Tensor], ...] = ()  # inputs whose gradients are sent as noughts, and their types
     temporaries: tuple[int, ...] = ()  # those of its arguments that are saved for it alone
     donated: tuple[int, ...] = ()  # those of them that share memory with nothing else
+    _copied: tuple[int, ...] | None = None  # results that show the memory of others: it is the program's, not a call's
 
     @cached_property
     def run(self) -> Boxed:
@@ -68,6 +72,22 @@ class Backward:
 
     def select(self, available: list[Any]) -> list[Any]:
         return [available[i] for i in self.arguments]
+
+    def gradients(self, args: list[Any]) -> list[Any]:
+        """What autograd expects, which may keep each of them and add to it in place."""
+        found = self.run(args)
+        copied = self._copied
+        if copied is None:
+            copied = positions_to_copy(found)
+            self._copied = None if self._varies else copied
+        if not copied:
+            return self.spread(found)
+        return self.spread([found[k].clone() if k in copied else found[k] for k in range(len(found))])
+
+    @cached_property
+    def _varies(self) -> bool:
+        """Is it seen at each call anew which results there are, and where they lie?"""
+        return not all(isinstance(node.target, OpOverload | BuiltinFunctionType) for node in ir.calls(self.graph))
 
     def spread(self, found: Sequence[Any]) -> list[Any]:
         """What autograd expects: a gradient or None for each input."""

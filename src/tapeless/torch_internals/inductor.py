@@ -67,6 +67,7 @@ def decompose_for_inductor(function: Callable[..., Any], fakes: Sequence[Any]) -
                 **select_decomp_table(),
                 aten.scatter_add.default: _add_one_per_row,
                 aten.addmm.default: _add_later,
+                aten.bernoulli.default: _draw_in_place,
             }
             decomposed = make_fx(function, table, "real")(*fakes)
         with virtualized.V.set_fake_mode(fake_mode):
@@ -90,6 +91,11 @@ def _add_later(bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     if (beta, alpha) != (1, 1) or a.dtype not in (torch.float32, torch.float64) or bias.dim() != 1:
         return NotImplemented
     return torch.mm(a, b) + bias
+
+
+def _draw_in_place(probabilities: Any, generator: Any = None) -> Any:
+    """The operator as its kernel draws: into memory that is contiguous. Inductor's table would draw other numbers."""
+    return aten.bernoulli.Tensor(probabilities.contiguous(), probabilities, generator=generator)
 
 
 def compile_decomposed(module: fx.GraphModule, backward: bool, visible: int, donated: Sequence[int] = ()) -> Any:
