@@ -121,6 +121,40 @@ def test_change_of_a_saved_tensor_is_noticed(changed):
         out.backward()
 
 
+def without_recording(y):
+    with torch.no_grad():
+        y.mul_(3)
+
+
+def in_part(y):
+    y[0] = 3
+
+
+@pytest.mark.parametrize("write", [lambda y: y.mul_(3), without_recording, lambda y: y.detach().mul_(3), in_part])
+@pytest.mark.parametrize("view", [lambda y: y.view(-1), lambda y: y.mT, lambda y: y[1:]])
+def test_a_view_of_an_intermediate_may_be_written_to(view, write):
+    """The last of what many models do is a view; nobody else has what it shows."""
+    x = leaf(3, 4)
+
+    def gradient(f):
+        y, z = f(x)
+        write(y)
+        return torch.autograd.grad(y.sin().sum() + z.sum(), x)
+
+    def program(x):
+        return view(x.sin() * 2), x * x
+
+    torch.testing.assert_close(gradient(compiled(program)), gradient(program))
+
+
+def test_writing_to_a_view_of_what_is_saved_is_noticed():
+    x = leaf(3, 4)
+    y = compiled(lambda x: x.exp().mT)(x)
+    without_recording(y)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
 def test_change_of_an_output_that_backward_needs_is_noticed():
     x = leaf(3, 4)
     out = compiled(lambda x: x.exp())(x)

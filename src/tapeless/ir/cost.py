@@ -67,6 +67,11 @@ def _attention_backward(given: list[Any], out: Any) -> int:
     return _per_thread(given[1], 2 * rows * columns)
 
 
+def _batch_norm_backward(given: list[Any], out: Any) -> int:
+    """It takes the gradient of the image twice, and gives one back when it is done."""
+    return likely_bytes(out[0])
+
+
 def _block(query: torch.Tensor, key: torch.Tensor) -> tuple[int, int]:
     """The rows and columns of scores that fused attention computes at once (`cpu_flash_attention`)."""
     rows = _likely(query.shape[-2])
@@ -80,6 +85,7 @@ def _per_thread(like: torch.Tensor, count: int) -> int:
 WORKSPACES: dict[Any, Callable[[list[Any], Any], int]] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
+    aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_backward,
 }

@@ -94,15 +94,24 @@ def _read_short(joint: Joint, emitter: Emitter, node: fx.Node) -> None:
     pooling: fx.Node = node.args[0]  # type: ignore[assignment]
     image: fx.Node = pooling.args[0]  # type: ignore[assignment]
     elements = math.prod(ir.value(image).shape[-POOLED_DIMS[pooling.target] :])
-    with joint.graph.inserting_after(node):
-        short = joint.graph.call_function(aten._to_copy.default, (node,), {"dtype": _short(elements)})
-    with joint.graph.inserting_after(short):
-        wide = joint.graph.call_function(aten._to_copy.default, (short,), {"dtype": torch.int64})
-    for made in (short, wide):
-        made.meta = dict(node.meta)
-        ir.set_value(made, ir.value(node).to(made.kwargs["dtype"]))
+    dtype = _short(elements)
+    known = (user for user in node.users if _is_copy(user, dtype))  # of second order the forward makes it already
+    wide = _copy(next(known, None) or _copy(node, dtype), torch.int64)
     for reader in readers:
         reader.replace_input_with(node, wide)
+
+
+def _is_copy(node: fx.Node, dtype: torch.dtype) -> bool:
+    return node.target is aten._to_copy.default and node.kwargs == {"dtype": dtype}
+
+
+def _copy(node: fx.Node, dtype: torch.dtype) -> fx.Node:
+    with node.graph.inserting_after(node):
+        made = node.graph.call_function(aten._to_copy.default, (node,), {"dtype": dtype})
+    made.meta = dict(node.meta)
+    ir.set_again(made, None)  # what was decided for the original says nothing about a copy of it
+    ir.set_value(made, ir.value(node).to(dtype))
+    return made
 
 
 def _short(elements: int) -> torch.dtype:

@@ -158,6 +158,8 @@ class Bridge(torch.autograd.Function):
         outs = list(variant.forward(list(args)))
         if forward_mode:
             outs = _apart(outs, args, program)
+        if not isinstance(variant, Fused):  # whose results are no views
+            variant.cut_views(args, outs)
         _save(ctx, variant.captured(args, outs))
         constant = variant.constant_outputs
         if forward_mode:

@@ -119,6 +119,7 @@ class Variant:
         self.constant_outputs = self._constant_outputs()
         self.saves_numbers = not all(ir.is_tensor(node) for node in parts.captures)
         self._checked = False
+        self._lone_views: list[int] | None = None
 
     def use(self, backend: str) -> None:
         """From now on the forward, and backwards that are not made yet, run on another backend."""
@@ -132,6 +133,24 @@ class Variant:
     def runnable(self) -> fx.Graph:
         """The forward as it runs; kept as `Backward.runnable` is."""
         return runnable(self.parts.forward)
+
+    def cut_views(self, args: Sequence[Any], outs: list[Any]) -> None:
+        """Make results that are views, of what nobody else gets, tensors in their own right.
+
+        Autograd lets nobody write to a view that comes out of a function. What it is a view of may be saved: a detached
+        tensor counts its versions together with that. Which results they are is seen at the first call, as in `_check`.
+        """
+        if self._lone_views is None:
+            self._lone_views = self._find_lone_views(args, outs[: self.parts.real_outputs])
+        for i in self._lone_views:
+            outs[i] = outs[i].detach()
+
+    def _find_lone_views(self, args: Sequence[Any], outs: Sequence[Any]) -> list[int]:
+        views = [i for i, out in enumerate(outs) if isinstance(out, torch.Tensor) and out._is_view()]
+        if not views:
+            return []
+        held = Counter(map(memory_of, (*args, *outs)))
+        return [i for i in views if i not in self.signature.hidden and held[memory_of(outs[i])] == 1]
 
     def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         """What is kept for the backward."""
