@@ -84,10 +84,13 @@ def run(program: Program, args: list[Any]) -> list[Any]:
     variant = program.choose(args)
     if not isinstance(variant, Fused):
         return apply(program, variant, args)
+    state = None if variant.is_checked or not program.random else torch.get_rng_state()
     try:
         return apply(program, variant, list(args))
     except (NotServed, AssertionError):  # the latter of strides that Inductor's code does not know
         program.give_up_compiling()
+        if state is not None:  # it may have drawn numbers before
+            torch.set_rng_state(state)
         return apply(program, program.whole, args)
 
 

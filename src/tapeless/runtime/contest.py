@@ -46,18 +46,19 @@ class Contest:
         if self._failure is not None:
             warn_once(self._failure)
             return self._settle(self.plain)
-        if self._fused is None:
+        fused = self._fused
+        if fused is None:
             if self._types is None:
                 self._types = types_of(self.plain.parts.forward, args)
             return self.plain
-        if not self._fused.takes(args):
+        if not fused.takes(args):
             return self.plain
-        if self._won:
-            return self._fused
-        race = self._race or self._start_race(self._fused)
+        race = None if self._won else self._race or self._start_race(fused)
+        if race is None:
+            return fused if self._won else self.plain
         if race.is_over:
-            return self._settle(self._fused if race.compiled_wins else self.plain)
-        return self._fused if race.is_turn_of_compiled() else self.plain
+            return self._settle(fused if race.compiled_wins else self.plain)
+        return fused if race.is_turn_of_compiled() else self.plain
 
     @property
     def state(self) -> str:
@@ -112,9 +113,10 @@ class Contest:
         except Exception as problem:
             self._failure = Failure(f"{type(problem).__name__}: {problem}")
 
-    def _start_race(self, fused: Fused) -> Race:
+    def _start_race(self, fused: Fused) -> Race | None:
+        """The race, unless another thread has settled it meanwhile."""
         with self._lock:
-            if self._race is not None:
+            if self._race is not None or self._fused is None or self._won:
                 return self._race
             assert self._backward is not None
             before = self._timed

@@ -52,7 +52,7 @@ class Fused:
         self.sizes = [k for k, node in enumerate(ir.inputs(plain.parts.forward)) if not ir.is_tensor(node)]
         self.saves_numbers = bool(self.sizes)
         self._holds = torch_internals.holds(answer.guards)
-        self._checked = False
+        self.is_checked = False
         self._wanted: Mask | None = None  # gradients that were found to be among those it gives
 
     def takes(self, args: Sequence[Any]) -> bool:
@@ -73,7 +73,7 @@ class Fused:
 
     def captured(self, args: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         """What is kept for the backward."""
-        if not self._checked:
+        if not self.is_checked:
             self._check(args, outs)
         return captured(self.parts, args, outs)
 
@@ -85,7 +85,7 @@ class Fused:
         saved = [memory for value in outs[real:] if (memory := memory_of(value)) is not None]
         if visible & set(saved) or (self.donated and len(set(saved)) < len(saved)):
             raise NotServed
-        self._checked = True
+        self.is_checked = True
 
 
 def order_of(
