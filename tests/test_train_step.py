@@ -3,6 +3,7 @@
 import copy
 import gc
 import weakref
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -389,6 +390,35 @@ def test_a_loss_module_a_loss_of_the_models_own_and_results_beside_the_loss():
     assert not scores.requires_grad
 
 
+@dataclass
+class Report:
+    """Dynamo makes the values of such an object results of the graph, before what the function returns."""
+
+    size: torch.Tensor
+    loss: torch.Tensor
+
+
+def returning_a_report(model, x, y):
+    scores = model(x)[0]
+    report = Report(scores.square().sum(), F.cross_entropy(scores, y))
+    return report.loss, report
+
+
+def leaving_a_report(model, x, y):
+    loss, model.report = returning_a_report(model, x, y)
+    return loss
+
+
+@pytest.mark.parametrize("loss", [returning_a_report, leaving_a_report])
+def test_objects_made_beside_the_loss(loss):
+    eager, ours = pair(OPTIMIZERS["sgd"])
+    step = tapeless.train_step(ours[0], loss, ours[1])
+    for x, y in batches(2):
+        step(x, y)
+        eager_step(*eager, x, y)
+        assert_equal_states(eager, ours)
+
+
 def penalized(model, x, y):
     leaf = x.detach().requires_grad_()
     (slope,) = torch.autograd.grad(model(leaf)[0].square().sum(), leaf, create_graph=True)
@@ -605,6 +635,10 @@ def test_of_a_compiled_step_the_update_is_printed_apart():
     [
         (lambda model, x, y: model(x)[0], "shape"),
         (lambda model, x, y: (x * 2).sum(), "no parameter"),
+        (lambda model, x, y: {"size": model(x)[0].sum(), "loss": cross_entropy(model, x, y)}, "no tensor"),
+        (lambda model, x, y: (1.0, cross_entropy(model, x, y)), "no tensor"),
+        (lambda model, x, y: cross_entropy(model, x, y).detach(), "requires no gradient"),
+        (lambda model, x, y: cross_entropy(model, x, y) * 1j, "complex"),
     ],
 )
 def test_a_loss_that_cannot_be_trained_is_refused(loss, words):

@@ -20,10 +20,9 @@ from tapeless.runtime.derivatives import DERIVATIVES
 from tapeless.runtime.program import Recent
 from tapeless.runtime.signature import Signature
 from tapeless.training.compiled import Program, compile_step
+from tapeless.training.loss import Loss, called, loss_output, take_mark
 from tapeless.training.optimizers import Kind, kind_of
 from tapeless.training.program import Update, add_inputs, join
-
-Loss = Callable[..., Any]
 
 
 def train_step(
@@ -51,24 +50,12 @@ def train_step(
         raise BadOption(f"accumulate={accumulate}: a whole number of calls, at least 1")
     if _asks_for_closure(optimizer):
         raise Unsupported(f"{type(optimizer).__name__} evaluates the loss several times in a step: `compile` the model")
-    return TrainStep(model, _called(model, loss_fn), optimizer, clip_norm, accumulate, Options.parse(options))
+    return TrainStep(model, called(model, loss_fn), optimizer, clip_norm, accumulate, Options.parse(options))
 
 
 def _asks_for_closure(optimizer: torch.optim.Optimizer) -> bool:
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty
-
-
-def _called(model: nn.Module, loss_fn: Loss | None) -> Loss:
-    if loss_fn is None:
-        return lambda *batch, **named: _own_loss(model(*batch, **named))
-    if isinstance(loss_fn, nn.Module):
-        return lambda *batch: loss_fn(model(*batch[:-1]), batch[-1])
-    return lambda *batch, **named: loss_fn(model, *batch, **named)
-
-
-def _own_loss(out: Any) -> Any:
-    return out.loss if hasattr(out, "loss") else out
 
 
 @dataclass(frozen=True)
@@ -146,15 +133,16 @@ class TrainStep:
 
     def _backend(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """What Dynamo calls with the graph of the loss. The result runs the whole step, returns what the loss does."""
+        marked = take_mark(module)
         captured = replace(captured_and_prepared(module, inputs, self.options), inputs=())  # a batch is not held
-        wrapped = captured.convention.wrap(lambda args: self._run(captured, args))
+        wrapped = captured.convention.wrap(lambda args: self._run(captured, marked, args))
         return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
-    def _run(self, captured: Captured, args: list[Any]) -> list[Any]:
+    def _run(self, captured: Captured, marked: int | None, args: list[Any]) -> list[Any]:
         kind, inputs = self._kind, self._inputs(args)
         flags = tuple(kind.flags(group) for group in self.optimizer.param_groups) if kind else ()
         key = (captured.graph, kind, flags, self._updates, *inputs.described)
-        program = self._programs.find(key, lambda: self._build(captured, kind, inputs))
+        program = self._programs.find(key, lambda: self._build(captured, marked, kind, inputs))
         self._last = program
         args = inputs.all
         sums = {p: self._sum(p) for p in (args[i] for i in program.summed)}
@@ -166,11 +154,11 @@ class TrainStep:
         self._ran = True
         return outs[: program.results]
 
-    def _build(self, captured: Captured, kind: Kind | None, inputs: Inputs) -> Program:
+    def _build(self, captured: Captured, marked: int | None, kind: Kind | None, inputs: Inputs) -> Program:
         if self.accumulate > 1 and self._has_hooked_parameters:
             raise Unsupported("a parameter has a hook on its gradient, of which accumulate adds several up: remove one")
         _check(captured, inputs)
-        loss = _loss_output(captured)
+        loss = loss_output(captured, marked)
         count = len(ir.outputs(captured.graph))
         wrt = tuple(i in inputs.trained for i in range(len(inputs.given)))
         signature = Signature(wrt, tuple(k == loss for k in range(count)), mutated=())
@@ -267,14 +255,3 @@ def _check(captured: Captured, inputs: Inputs) -> None:
     storages = [args[i].untyped_storage().data_ptr() for i in trained]
     if len(set(storages)) < len(storages) or set(trained) & set(captured.convention.mutated_inputs()):
         raise Unsupported("a parameter shares memory with another one, or is overwritten in the forward")
-
-
-def _loss_output(captured: Captured) -> int:
-    """Where the loss stands among the outputs of the graph: the program returns it first."""
-    position = captured.convention.first_output
-    outputs = ir.outputs(captured.graph)
-    loss = ir.value(outputs[position]) if position < len(outputs) and ir.is_tensor(outputs[position]) else None
-    if loss is None or loss.numel() != 1 or not ir.is_differentiable_type(loss):
-        kind = "no tensor" if loss is None else f"a tensor of shape {list(loss.shape)} and {loss.dtype}"
-        raise Unsupported(f"the loss is {kind}: return one real number, first or alone")
-    return position
