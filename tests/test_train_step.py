@@ -250,6 +250,31 @@ def test_clipped_gradients(backend):
     assert_equal_states(eager, ours)
 
 
+@pytest.mark.parametrize("name", ["sgd with momentum", "adamw", "lion"])
+def test_the_clipped_gradient_of_a_number_keeps_its_type(name):
+    """The norm is of the widest type of all gradients."""
+
+    def make():
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3).double()
+        model.scale = nn.Parameter(torch.tensor(1.5))
+        return model
+
+    def loss(model, x):
+        return (model(x) * model.scale.double()).square().mean()
+
+    eager, ours, x = make(), make(), torch.randn(2, 4, dtype=torch.float64)
+    theirs, mine = (OPTIMIZERS[name](model.parameters()) for model in (eager, ours))
+    step = tapeless.train_step(ours, loss, mine, clip_norm=0.1)
+    for _ in range(3):
+        theirs.zero_grad()
+        loss(eager, x).backward()
+        nn.utils.clip_grad_norm_(eager.parameters(), 0.1)
+        theirs.step()
+        step(x)
+        assert_equal_states((eager, theirs), (ours, mine))
+
+
 @pytest.mark.parametrize("backend", ["python", "inductor"])
 @pytest.mark.parametrize("name", ["adamw", "an optimizer that steps itself"])
 def test_accumulated_gradients(name, backend):

@@ -192,7 +192,12 @@ class Writer:
         inverse = self._emit(aten.reciprocal.default, self._emit(aten.add.Tensor, total, 1e-6))
         factor = self._emit(aten.clamp.default, self._emit(aten.mul.Tensor, inverse, most), None, 1.0)
         for i, gradient in self.gradients.items():
-            self.gradients[i] = self._emit(aten.mul.Tensor, gradient, factor)
+            self.gradients[i] = self._scaled(gradient, factor)
+
+    def _scaled(self, gradient: fx.Node, factor: fx.Node) -> fx.Node:
+        """In the type of the gradient: a lone number would take that of the factor, the widest of all."""
+        scaled, dtype = self._emit(aten.mul.Tensor, gradient, factor), ir.value(gradient).dtype
+        return scaled if ir.value(scaled).dtype == dtype else self._emit(aten._to_copy.default, scaled, dtype=dtype)
 
     def _update_all(self, chosen: list[int]) -> None:
         kind, groups = self.update.kind, self.update.groups
