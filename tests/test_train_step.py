@@ -469,6 +469,26 @@ def test_weight_decay_leaves_an_unused_head_alone():
     assert all(torch.equal(before[name], p) for name, p in model.unused.named_parameters())
 
 
+@pytest.mark.parametrize("name", ["sgd with momentum", "adamw", "rmsprop"])
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+def test_parameters_without_numbers(name):
+    """Which are all at the same place in memory: none."""
+
+    def make():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 0)).double()
+
+    def loss(model, x, y):
+        return F.cross_entropy(model[0](x), y) + model(x).sum()
+
+    eager, ours = make(), make()
+    theirs, mine = (OPTIMIZERS[name](model.parameters()) for model in (eager, ours))
+    step = tapeless.train_step(ours, loss, mine)
+    for x, y in batches(3):
+        torch.testing.assert_close(step(x, y), eager_step(eager, theirs, x, y, loss))
+        assert_equal_states((eager, theirs), (ours, mine))
+
+
 class Images(nn.Module):
     """Weights in two memory formats, whose gradients a compiler may lay out as it likes."""
 

@@ -252,6 +252,6 @@ def _check(captured: Captured, inputs: Inputs) -> None:
     trained, args = inputs.trained | inputs.waiting, inputs.all
     if not inputs.trained:
         raise Unsupported("the loss depends on no parameter that the optimizer trains")
-    storages = [args[i].untyped_storage().data_ptr() for i in trained]
+    storages = [args[i].untyped_storage().data_ptr() for i in trained if args[i].numel()]  # all empty ones have one
     if len(set(storages)) < len(storages) or set(trained) & set(captured.convention.mutated_inputs()):
         raise Unsupported("a parameter shares memory with another one, or is overwritten in the forward")
