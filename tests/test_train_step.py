@@ -489,6 +489,19 @@ def test_parameters_without_numbers(name):
         assert_equal_states((eager, theirs), (ours, mine))
 
 
+@pytest.mark.parametrize("backend", ["python", "inductor"])
+@pytest.mark.parametrize("name", ["sgd", "adamw", "adagrad", "lion"])
+def test_what_was_computed_before_a_step_is_not_differentiated_after_it(name, backend):
+    """As in eager, where the optimizer writes to what autograd saved."""
+    model = net().eval()
+    step = tapeless.train_step(model, cross_entropy, OPTIMIZERS[name](model.parameters()), backend=backend)
+    (x, y), (leaf, _) = batches(2)
+    earlier = cross_entropy(model, leaf.requires_grad_(), y)
+    step(x, y)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        earlier.backward()
+
+
 class Images(nn.Module):
     """Weights in two memory formats, whose gradients a compiler may lay out as it likes."""
 

@@ -148,6 +148,7 @@ class TrainStep:
         sums = {p: self._sum(p) for p in (args[i] for i in program.summed)}
         with torch.no_grad(), torch_internals.without_autocast():
             outs = program.run(args, self._further(program, kind, args, sums))
+            torch.autograd.graph.increment_version([args[i] for i in program.updated])  # fused kernels do not
             self._sums |= sums  # not those of a call that raised
             if program.returned:
                 self._let_optimizer_step([args[i] for i in program.returned], outs[program.results :])
