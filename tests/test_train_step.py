@@ -527,6 +527,43 @@ def test_gradients_are_laid_out_as_their_parameters(backend):
     assert_equal_states((eager, theirs), (ours, mine))
 
 
+class Product(torch.autograd.Function):
+    """Its backward returns what it saved, as it is."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return (a * b).sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return b, a
+
+
+@pytest.mark.parametrize("backend", ["python", "inductor"])
+@pytest.mark.parametrize("clip", [None, 0.1], ids=["", "clipped"])
+@pytest.mark.parametrize("name", ["sgd", "adamw", "an optimizer that steps itself"])
+def test_parameters_that_a_backward_returns(name, clip, backend):
+    torch.manual_seed(0)
+    eager = Factors().double()
+    ours = copy.deepcopy(eager)
+    theirs, mine = (OPTIMIZERS[name](model.parameters()) for model in (eager, ours))
+
+    def loss(model):
+        return Product.apply(model.a, model.b)
+
+    step = tapeless.train_step(ours, loss, mine, clip_norm=clip, backend=backend)
+    for _ in range(3):
+        theirs.zero_grad()
+        loss(eager).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(eager.parameters(), clip)
+        theirs.step()
+        step()
+        assert_equal_states((eager, theirs), (ours, mine))
+
+
 FUSED = ("sgd with momentum", "adamw", "adagrad", "centered rmsprop")
 
 

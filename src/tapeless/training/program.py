@@ -52,8 +52,29 @@ def join(parts: Split, loss: int) -> Whole:
     for node in ir.calls(backward):
         copies[node] = graph.node_copy(node, copies.__getitem__)
     found = zip(parts.gradient_inputs, ir.outputs(backward), strict=True)
-    graph.output(results[: parts.real_outputs])
-    return Whole(graph, {i: copies[gradient] for i, gradient in found if gradient is not None}, seed)
+    returned = results[: parts.real_outputs]
+    held = {_memory(node) for node in [*ir.inputs(graph), *returned] if isinstance(node, fx.Node)}
+    gradients = {i: _apart(copies[gradient], held) for i, gradient in found if gradient is not None}
+    graph.output(returned)
+    return Whole(graph, gradients, seed)
+
+
+def _apart(gradient: fx.Node, held: set[fx.Node]) -> fx.Node:
+    """The gradient, or its copy if it lies in memory that others hold.
+
+    The backward of a custom function may return what it saved, a parameter: its update would change the gradient, and
+    who scales gradients in place would change the parameter.
+    """
+    if _memory(gradient) not in held:
+        return gradient
+    copied = gradient.graph.create_node("call_function", aten.clone.default, (gradient,), name=f"own_{gradient.name}")
+    ir.set_value(copied, ir.value(gradient))
+    return copied
+
+
+def _memory(node: fx.Node) -> fx.Node:
+    """The value whose memory this one is a part of."""
+    return _memory(node.args[0]) if is_view(node) else node  # type: ignore[arg-type]
 
 
 def _backward_of(parts: Split, loss: int) -> fx.Graph:
