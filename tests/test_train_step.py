@@ -564,6 +564,36 @@ def test_parameters_that_a_backward_returns(name, clip, backend):
         assert_equal_states((eager, theirs), (ours, mine))
 
 
+class Mirrored(nn.Module):
+    """The second weight is also read through another tensor on the same memory, which nobody trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Linear(5, 5) for _ in range(3))
+        self.double()
+        self.register_buffer("mirror", self.second.weight.data, persistent=False)
+
+    def forward(self, x):
+        mirrored = torch.tanh(torch.tanh(self.first(x)) @ self.mirror)
+        return (self.third(torch.tanh(self.second(mirrored))),)
+
+
+@pytest.mark.parametrize("chunk", [1, 4 * 2**20])
+@pytest.mark.parametrize("backend", ["python", "inductor"])
+def test_a_weight_is_updated_when_it_is_read_no_more_by_any_name(backend, chunk, monkeypatch):
+    monkeypatch.setattr(tapeless.training.program, "CHUNK", chunk)
+    torch.manual_seed(0)
+    eager = Mirrored()
+    torch.manual_seed(0)
+    ours = Mirrored()
+    theirs, mine = (OPTIMIZERS["sgd with momentum"](model.parameters()) for model in (eager, ours))
+    step = tapeless.train_step(ours, cross_entropy, mine, backend=backend)
+    for x, y in batches(3):
+        eager_step(eager, theirs, x, y)
+        step(x, y)
+        assert_equal_states((eager, theirs), (ours, mine))
+
+
 FUSED = ("sgd with momentum", "adamw", "adagrad", "centered rmsprop")
 
 

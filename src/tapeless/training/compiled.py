@@ -107,8 +107,7 @@ def _one(val: torch.Tensor) -> torch.Tensor:
 
 
 def _written(whole: Whole, update: Update) -> tuple[list[Further], list[int], list[int]]:
-    """Write the update; what it takes beside the inputs, the parameters that it updates, and those that it leaves with
-    their gradients to the optimizer itself."""
+    """Write the update; what it takes beside the inputs, the parameters it updates, and those that it leaves alone."""
     writer = Writer(whole, update)
     writer.write()
     reached = list(whole.gradients) if update.last else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -138,6 +139,7 @@ class Update:
     clip: float | None = None  # largest norm of all gradients together
     buffers: bool = False  # are there gradients of earlier calls to be added?
     waiting: Sequence[int] = ()  # inputs that have a gradient of earlier calls, whether they get one now or not
+    shared: Sequence[int] = ()  # inputs whose memory others are read through
     last: bool = True  # is this the step that updates?
 
 
@@ -188,9 +190,10 @@ class Writer:
     def _ready(self) -> dict[int, fx.Node]:
         """For each parameter the call after which it may change: its gradient is there, nobody reads it any more."""
         self._order = {node: k for k, node in enumerate(self.graph.nodes)}
-        found = {}
+        found, end = {}, self.graph.output_node().prev
         for i, gradient in self.gradients.items():
-            readers = [n for n in _readers(self.parameters[i]) if n.op != "output"]
+            alone = i not in self.update.shared
+            readers = [n for n in _readers(self.parameters[i]) if n.op != "output"] if alone else [end]
             found[i] = max([gradient, self._last_input, *readers], key=self._order.__getitem__)
         return found
 
@@ -276,6 +279,15 @@ class Writer:
         self._place = node if self._place is self._last_input else self._place
         self._last_input = node
         return node
+
+
+def read_elsewhere(args: Sequence[Any], trained: Sequence[int]) -> tuple[int, ...]:
+    """The trained among these inputs whose memory another input sees too; not of a model updated in one piece."""
+    if sum(args[i].nbytes for i in trained) < CHUNK:
+        return ()
+    memory = {i: arg.untyped_storage().data_ptr() for i, arg in enumerate(args) if isinstance(arg, torch.Tensor)}
+    times = Counter(memory.values())
+    return tuple(i for i in trained if times[memory[i]] > 1)
 
 
 def _readers(parameter: fx.Node) -> list[fx.Node]:

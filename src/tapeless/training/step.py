@@ -22,7 +22,7 @@ from tapeless.runtime.signature import Signature
 from tapeless.training.compiled import Program, compile_step
 from tapeless.training.loss import Loss, called, loss_output, take_mark
 from tapeless.training.optimizers import Kind, kind_of
-from tapeless.training.program import Update, add_inputs, join
+from tapeless.training.program import Update, add_inputs, join, read_elsewhere
 
 
 def train_step(
@@ -66,6 +66,7 @@ class Inputs:
     trained: dict[int, int]  # input → parameter group
     waiting: dict[int, int] = field(default_factory=dict)  # the same, for those with a gradient of earlier calls
     left_over: list[Tensor] = field(default_factory=list)  # the last of these: no inputs of the graph
+    shared: tuple[int, ...] = ()  # those trained whose memory other inputs have a part in
 
     @property
     def all(self) -> list[Any]:
@@ -75,7 +76,7 @@ class Inputs:
     def described(self) -> tuple[Any, ...]:
         """What a program is written for."""
         types = tuple((p.shape, p.stride(), p.dtype, p.device) for p in self.left_over)
-        return tuple(self.trained.items()), tuple(self.waiting.items()), types
+        return tuple(self.trained.items()), tuple(self.waiting.items()), types, self.shared
 
 
 class TrainStep:
@@ -167,11 +168,17 @@ class TrainStep:
         add_inputs(whole, inputs.left_over)
         groups, group_of = self.optimizer.param_groups, inputs.trained | inputs.waiting
         update = Update(
-            kind, groups, group_of, self.clip, self.accumulate > 1, tuple(inputs.waiting), last=self._updates
+            kind, groups, group_of, self.clip, self.accumulate > 1, tuple(inputs.waiting), inputs.shared, self._updates
         )
         return compile_step(whole, update, self.options)
 
     def _inputs(self, args: list[Any]) -> Inputs:
+        inputs = self._known(args)
+        if self.options.lone_backend != "python":  # all updates are made in the end
+            return inputs
+        return replace(inputs, shared=read_elsewhere(inputs.all, [*(inputs.trained | inputs.waiting)]))
+
+    def _known(self, args: list[Any]) -> Inputs:
         groups = {p: k for k, group in enumerate(self.optimizer.param_groups) for p in group["params"]}
         known = {i: groups[a] for i, a in enumerate(args) if isinstance(a, Tensor) and a in groups}
         trained = {i: k for i, k in known.items() if args[i].requires_grad}
