@@ -2,7 +2,10 @@
 
 import copy
 import gc
+import threading
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -733,6 +736,38 @@ def test_nothing_that_a_step_was_called_with_is_held():
     gc.collect()
 
     assert [None, None] == [x() for x in freed]
+
+
+def test_threads_take_turns(monkeypatch):
+    """A call that begins while another ends does not hide that the other one trained."""
+    eager, ours = pair(OPTIMIZERS["sgd"])
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1])
+    x, y = batches(1)[0]
+    step(x, y)
+    inner, trained, begun = step._call, threading.Event(), threading.Event()
+
+    def first(*batch):
+        found = inner(*batch)
+        trained.set()
+        begun.wait(0.5)
+        return found
+
+    def second(*batch):
+        begun.set()
+        time.sleep(0.2)
+        return inner(*batch)
+
+    calls = iter((first, second))
+    monkeypatch.setattr(step, "_call", lambda *batch: next(calls)(*batch))
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(step, x, y)
+        trained.wait()
+        other = pool.submit(step, x, y)
+        losses = [one.result(), other.result()]
+    expected = [eager_step(*eager, x, y) for _ in range(3)]
+
+    torch.testing.assert_close(losses, expected[1:])
+    assert_equal_states(eager, ours)
 
 
 def test_the_program_is_printed_and_runs_as_printed():

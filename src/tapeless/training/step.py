@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -98,9 +99,14 @@ class TrainStep:
         self._sums: dict[Tensor, Tensor] = {}  # gradients of the calls since the last update
         self._last: Program | None = None
         self._ran = False  # did the call that is being made train?
+        self._lock = threading.RLock()
         self._call = torch_internals.compile_whole(loss, self._backend, most=64, dynamic=None)
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
+        with self._lock:  # threads take turns, as their updates of the same parameters have to
+            return self._train(batch, named)
+
+    def _train(self, batch: Sequence[Any], named: dict[str, Any]) -> Any:
         self._ran = False
         with torch.enable_grad():
             found = self._call(*batch, **named)
