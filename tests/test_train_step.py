@@ -195,6 +195,19 @@ def test_a_state_without_momentum_yet():
     torch.testing.assert_close(list(ours[0].parameters()), list(eager[0].parameters()))
 
 
+def test_what_others_keep_beside_the_state():
+    eager, ours = pair(OPTIMIZERS["sgd with momentum"])
+    for model, optimizer in (eager, ours):
+        for p in model.parameters():
+            optimizer.state[p]["slow"] = p.detach().clone()
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1])
+    for x, y in batches(2):
+        eager_step(*eager, x, y)
+        step(x, y)
+
+    assert_equal_states(eager, ours)
+
+
 def test_training_goes_on_from_a_state_dict():
     eager, ours = pair(OPTIMIZERS["adamw"])
     step = tapeless.train_step(ours[0], cross_entropy, ours[1])

@@ -38,9 +38,10 @@ class Program:
     returned: list[int]  # those whose gradients are returned
 
     @cached_property
-    def trained(self) -> set[int]:
-        """The inputs for which the optimizer keeps a state."""
-        return {further.of for further in self.further if further.what == "state"}
+    def kept(self) -> dict[int, list[str]]:
+        """The inputs for which the optimizer keeps a state, and the names in it."""
+        of = dict.fromkeys(further.of for further in self.further if further.what == "state")
+        return {i: [f.name for f in self.further if f.what == "state" and f.of == i] for i in of}
 
     @cached_property
     def summed(self) -> list[int]:

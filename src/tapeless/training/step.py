@@ -201,7 +201,7 @@ class TrainStep:
     ) -> list[Any]:
         """The optimizer's state and numbers, and the gradients of earlier calls, as the program takes them."""
         numbers = [kind.numbers(group) if kind else {} for group in self.optimizer.param_groups]
-        states = {i: self._state(args[i], kind) for i in program.trained}
+        states = {i: self._state(args[i], kind, names) for i, names in program.kept.items()}
         found: list[Any] = []
         for further in program.further:
             if further.what == "number":
@@ -212,10 +212,14 @@ class TrainStep:
                 found.append(sums[args[further.of]])
         return found
 
-    def _state(self, parameter: Tensor, kind: Kind | None) -> dict[str, Tensor]:
-        """What the optimizer keeps for a parameter; at its first step, what the optimizer would make."""
+    def _state(self, parameter: Tensor, kind: Kind | None, names: Sequence[str]) -> dict[str, Tensor]:
+        """What the optimizer keeps for a parameter; at its first step, what the optimizer would make.
+
+        Others may keep something of theirs beside it.
+        """
         state = self.optimizer.state[parameter]
-        if kind is not None and (not state or any(value is None for value in state.values())):
+        found = [state[name] for name in names if name in state]
+        if kind is not None and (not found or any(value is None for value in found)):
             group = next(g for g in self.optimizer.param_groups if any(p is parameter for p in g["params"]))
             made = kind.state(group, parameter.detach())
             state.update({name: value for name, value in made.items() if state.get(name) is None})
