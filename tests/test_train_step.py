@@ -2,7 +2,11 @@
 
 import copy
 import gc
+import threading
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -191,6 +195,19 @@ def test_a_state_without_momentum_yet():
     torch.testing.assert_close(list(ours[0].parameters()), list(eager[0].parameters()))
 
 
+def test_what_others_keep_beside_the_state():
+    eager, ours = pair(OPTIMIZERS["sgd with momentum"])
+    for model, optimizer in (eager, ours):
+        for p in model.parameters():
+            optimizer.state[p]["slow"] = p.detach().clone()
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1])
+    for x, y in batches(2):
+        eager_step(*eager, x, y)
+        step(x, y)
+
+    assert_equal_states(eager, ours)
+
+
 def test_training_goes_on_from_a_state_dict():
     eager, ours = pair(OPTIMIZERS["adamw"])
     step = tapeless.train_step(ours[0], cross_entropy, ours[1])
@@ -247,6 +264,31 @@ def test_clipped_gradients(backend):
         step(x, y)
 
     assert_equal_states(eager, ours)
+
+
+@pytest.mark.parametrize("name", ["sgd with momentum", "adamw", "lion"])
+def test_the_clipped_gradient_of_a_number_keeps_its_type(name):
+    """The norm is of the widest type of all gradients."""
+
+    def make():
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3).double()
+        model.scale = nn.Parameter(torch.tensor(1.5))
+        return model
+
+    def loss(model, x):
+        return (model(x) * model.scale.double()).square().mean()
+
+    eager, ours, x = make(), make(), torch.randn(2, 4, dtype=torch.float64)
+    theirs, mine = (OPTIMIZERS[name](model.parameters()) for model in (eager, ours))
+    step = tapeless.train_step(ours, loss, mine, clip_norm=0.1)
+    for _ in range(3):
+        theirs.zero_grad()
+        loss(eager, x).backward()
+        nn.utils.clip_grad_norm_(eager.parameters(), 0.1)
+        theirs.step()
+        step(x)
+        assert_equal_states((eager, theirs), (ours, mine))
 
 
 @pytest.mark.parametrize("backend", ["python", "inductor"])
@@ -389,6 +431,35 @@ def test_a_loss_module_a_loss_of_the_models_own_and_results_beside_the_loss():
     assert not scores.requires_grad
 
 
+@dataclass
+class Report:
+    """Dynamo makes the values of such an object results of the graph, before what the function returns."""
+
+    size: torch.Tensor
+    loss: torch.Tensor
+
+
+def returning_a_report(model, x, y):
+    scores = model(x)[0]
+    report = Report(scores.square().sum(), F.cross_entropy(scores, y))
+    return report.loss, report
+
+
+def leaving_a_report(model, x, y):
+    loss, model.report = returning_a_report(model, x, y)
+    return loss
+
+
+@pytest.mark.parametrize("loss", [returning_a_report, leaving_a_report])
+def test_objects_made_beside_the_loss(loss):
+    eager, ours = pair(OPTIMIZERS["sgd"])
+    step = tapeless.train_step(ours[0], loss, ours[1])
+    for x, y in batches(2):
+        step(x, y)
+        eager_step(*eager, x, y)
+        assert_equal_states(eager, ours)
+
+
 def penalized(model, x, y):
     leaf = x.detach().requires_grad_()
     (slope,) = torch.autograd.grad(model(leaf)[0].square().sum(), leaf, create_graph=True)
@@ -414,6 +485,39 @@ def test_weight_decay_leaves_an_unused_head_alone():
     assert all(torch.equal(before[name], p) for name, p in model.unused.named_parameters())
 
 
+@pytest.mark.parametrize("name", ["sgd with momentum", "adamw", "rmsprop"])
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+def test_parameters_without_numbers(name):
+    """Which are all at the same place in memory: none."""
+
+    def make():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 0)).double()
+
+    def loss(model, x, y):
+        return F.cross_entropy(model[0](x), y) + model(x).sum()
+
+    eager, ours = make(), make()
+    theirs, mine = (OPTIMIZERS[name](model.parameters()) for model in (eager, ours))
+    step = tapeless.train_step(ours, loss, mine)
+    for x, y in batches(3):
+        torch.testing.assert_close(step(x, y), eager_step(eager, theirs, x, y, loss))
+        assert_equal_states((eager, theirs), (ours, mine))
+
+
+@pytest.mark.parametrize("backend", ["python", "inductor"])
+@pytest.mark.parametrize("name", ["sgd", "adamw", "adagrad", "lion"])
+def test_what_was_computed_before_a_step_is_not_differentiated_after_it(name, backend):
+    """As in eager, where the optimizer writes to what autograd saved."""
+    model = net().eval()
+    step = tapeless.train_step(model, cross_entropy, OPTIMIZERS[name](model.parameters()), backend=backend)
+    (x, y), (leaf, _) = batches(2)
+    earlier = cross_entropy(model, leaf.requires_grad_(), y)
+    step(x, y)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        earlier.backward()
+
+
 class Images(nn.Module):
     """Weights in two memory formats, whose gradients a compiler may lay out as it likes."""
 
@@ -437,6 +541,73 @@ def test_gradients_are_laid_out_as_their_parameters(backend):
         torch.testing.assert_close(step(x), eager_step(eager, theirs, x, None, lambda model, x, _: model(x)))
 
     assert_equal_states((eager, theirs), (ours, mine))
+
+
+class Product(torch.autograd.Function):
+    """Its backward returns what it saved, as it is."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return (a * b).sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return b, a
+
+
+@pytest.mark.parametrize("backend", ["python", "inductor"])
+@pytest.mark.parametrize("clip", [None, 0.1], ids=["", "clipped"])
+@pytest.mark.parametrize("name", ["sgd", "adamw", "an optimizer that steps itself"])
+def test_parameters_that_a_backward_returns(name, clip, backend):
+    torch.manual_seed(0)
+    eager = Factors().double()
+    ours = copy.deepcopy(eager)
+    theirs, mine = (OPTIMIZERS[name](model.parameters()) for model in (eager, ours))
+
+    def loss(model):
+        return Product.apply(model.a, model.b)
+
+    step = tapeless.train_step(ours, loss, mine, clip_norm=clip, backend=backend)
+    for _ in range(3):
+        theirs.zero_grad()
+        loss(eager).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(eager.parameters(), clip)
+        theirs.step()
+        step()
+        assert_equal_states((eager, theirs), (ours, mine))
+
+
+class Mirrored(nn.Module):
+    """The second weight is also read through another tensor on the same memory, which nobody trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Linear(5, 5) for _ in range(3))
+        self.double()
+        self.register_buffer("mirror", self.second.weight.data, persistent=False)
+
+    def forward(self, x):
+        mirrored = torch.tanh(torch.tanh(self.first(x)) @ self.mirror)
+        return (self.third(torch.tanh(self.second(mirrored))),)
+
+
+@pytest.mark.parametrize("chunk", [1, 4 * 2**20])
+@pytest.mark.parametrize("backend", ["python", "inductor"])
+def test_a_weight_is_updated_when_it_is_read_no_more_by_any_name(backend, chunk, monkeypatch):
+    monkeypatch.setattr(tapeless.training.program, "CHUNK", chunk)
+    torch.manual_seed(0)
+    eager = Mirrored()
+    torch.manual_seed(0)
+    ours = Mirrored()
+    theirs, mine = (OPTIMIZERS["sgd with momentum"](model.parameters()) for model in (eager, ours))
+    step = tapeless.train_step(ours, cross_entropy, mine, backend=backend)
+    for x, y in batches(3):
+        eager_step(eager, theirs, x, y)
+        step(x, y)
+        assert_equal_states((eager, theirs), (ours, mine))
 
 
 FUSED = ("sgd with momentum", "adamw", "adagrad", "centered rmsprop")
@@ -580,6 +751,38 @@ def test_nothing_that_a_step_was_called_with_is_held():
     assert [None, None] == [x() for x in freed]
 
 
+def test_threads_take_turns(monkeypatch):
+    """A call that begins while another ends does not hide that the other one trained."""
+    eager, ours = pair(OPTIMIZERS["sgd"])
+    step = tapeless.train_step(ours[0], cross_entropy, ours[1])
+    x, y = batches(1)[0]
+    step(x, y)
+    inner, trained, begun = step._call, threading.Event(), threading.Event()
+
+    def first(*batch):
+        found = inner(*batch)
+        trained.set()
+        begun.wait(0.5)
+        return found
+
+    def second(*batch):
+        begun.set()
+        time.sleep(0.2)
+        return inner(*batch)
+
+    calls = iter((first, second))
+    monkeypatch.setattr(step, "_call", lambda *batch: next(calls)(*batch))
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(step, x, y)
+        trained.wait()
+        other = pool.submit(step, x, y)
+        losses = [one.result(), other.result()]
+    expected = [eager_step(*eager, x, y) for _ in range(3)]
+
+    torch.testing.assert_close(losses, expected[1:])
+    assert_equal_states(eager, ours)
+
+
 def test_the_program_is_printed_and_runs_as_printed():
     model = net()
     step = tapeless.train_step(model, cross_entropy, optim.AdamW(model.parameters()))
@@ -605,6 +808,10 @@ def test_of_a_compiled_step_the_update_is_printed_apart():
     [
         (lambda model, x, y: model(x)[0], "shape"),
         (lambda model, x, y: (x * 2).sum(), "no parameter"),
+        (lambda model, x, y: {"size": model(x)[0].sum(), "loss": cross_entropy(model, x, y)}, "no tensor"),
+        (lambda model, x, y: (1.0, cross_entropy(model, x, y)), "no tensor"),
+        (lambda model, x, y: cross_entropy(model, x, y).detach(), "requires no gradient"),
+        (lambda model, x, y: cross_entropy(model, x, y) * 1j, "complex"),
     ],
 )
 def test_a_loss_that_cannot_be_trained_is_refused(loss, words):

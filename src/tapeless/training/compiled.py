@@ -34,12 +34,14 @@ class Program:
     graphs: dict[str, fx.Graph]  # what is printed, by name
     further: list[Further]
     results: int  # outputs of the captured graph; gradients stand behind them where the optimizer steps itself
-    returned: list[int]  # the parameters whose gradients those are
+    updated: list[int]  # the parameters that it writes to
+    returned: list[int]  # those whose gradients are returned
 
     @cached_property
-    def trained(self) -> set[int]:
-        """The inputs for which the optimizer keeps a state."""
-        return {further.of for further in self.further if further.what == "state"}
+    def kept(self) -> dict[int, list[str]]:
+        """The inputs for which the optimizer keeps a state, and the names in it."""
+        of = dict.fromkeys(further.of for further in self.further if further.what == "state")
+        return {i: [f.name for f in self.further if f.what == "state" and f.of == i] for i in of}
 
     @cached_property
     def summed(self) -> list[int]:
@@ -57,20 +59,20 @@ def compile_step(whole: Whole, update: Update, options: Options) -> Program:
 
 def _in_one(whole: Whole, update: Update) -> Program:
     results = ir.outputs(whole.graph)
-    further, returned = _written(whole, update)
+    further, updated, returned = _written(whole, update)
     whole.graph.output_node().args = ([*results, *(whole.gradients[i] for i in returned)],)
     code = Code(whole.graph, "train_step")
 
     def run(args: list[Any], others: list[Any]) -> list[Any]:
         return code.run([*args, *others])
 
-    return Program(run, {"train_step": whole.graph}, further, len(results), returned)
+    return Program(run, {"train_step": whole.graph}, further, len(results), updated, returned)
 
 
 def _in_two(whole: Whole, update: Update, options: Options) -> Program:
     results = len(ir.outputs(whole.graph))
     after = taking_gradients(whole)
-    further, returned = _written(after, update)
+    further, updated, returned = _written(after, update)
     after.graph.output_node().args = ([after.gradients[i] for i in returned],)
     kept = prune_inputs(after.graph)
     loss = ir.value(whole.seed)
@@ -87,7 +89,7 @@ def _in_two(whole: Whole, update: Update, options: Options) -> Program:
         values.clear()  # a gradient goes when the update has read it
         return [*found, *apply.run(chosen)]
 
-    return Program(run, {"train_step": whole.graph, "update": after.graph}, further, results, returned)
+    return Program(run, {"train_step": whole.graph, "update": after.graph}, further, results, updated, returned)
 
 
 def _last_in_memory(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -105,8 +107,9 @@ def _one(val: torch.Tensor) -> torch.Tensor:
     return torch.ones([1] * val.dim(), dtype=val.dtype, device=val.device)
 
 
-def _written(whole: Whole, update: Update) -> tuple[list[Further], list[int]]:
-    """Write the update; what it takes beside the inputs, and the gradients that are left for the optimizer itself."""
+def _written(whole: Whole, update: Update) -> tuple[list[Further], list[int], list[int]]:
+    """Write the update; what it takes beside the inputs, the parameters it updates, and those that it leaves alone."""
     writer = Writer(whole, update)
     writer.write()
-    return writer.further, list(whole.gradients) if update.kind is None and update.last else []
+    reached = list(whole.gradients) if update.last else []
+    return (writer.further, [], reached) if update.kind is None else (writer.further, reached, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -52,8 +53,29 @@ def join(parts: Split, loss: int) -> Whole:
     for node in ir.calls(backward):
         copies[node] = graph.node_copy(node, copies.__getitem__)
     found = zip(parts.gradient_inputs, ir.outputs(backward), strict=True)
-    graph.output(results[: parts.real_outputs])
-    return Whole(graph, {i: copies[gradient] for i, gradient in found if gradient is not None}, seed)
+    returned = results[: parts.real_outputs]
+    held = {_memory(node) for node in [*ir.inputs(graph), *returned] if isinstance(node, fx.Node)}
+    gradients = {i: _apart(copies[gradient], held) for i, gradient in found if gradient is not None}
+    graph.output(returned)
+    return Whole(graph, gradients, seed)
+
+
+def _apart(gradient: fx.Node, held: set[fx.Node]) -> fx.Node:
+    """The gradient, or its copy if it lies in memory that others hold.
+
+    The backward of a custom function may return what it saved, a parameter: its update would change the gradient, and
+    who scales gradients in place would change the parameter.
+    """
+    if _memory(gradient) not in held:
+        return gradient
+    copied = gradient.graph.create_node("call_function", aten.clone.default, (gradient,), name=f"own_{gradient.name}")
+    ir.set_value(copied, ir.value(gradient))
+    return copied
+
+
+def _memory(node: fx.Node) -> fx.Node:
+    """The value whose memory this one is a part of."""
+    return _memory(node.args[0]) if is_view(node) else node  # type: ignore[arg-type]
 
 
 def _backward_of(parts: Split, loss: int) -> fx.Graph:
@@ -117,6 +139,7 @@ class Update:
     clip: float | None = None  # largest norm of all gradients together
     buffers: bool = False  # are there gradients of earlier calls to be added?
     waiting: Sequence[int] = ()  # inputs that have a gradient of earlier calls, whether they get one now or not
+    shared: Sequence[int] = ()  # inputs whose memory others are read through
     last: bool = True  # is this the step that updates?
 
 
@@ -167,9 +190,10 @@ class Writer:
     def _ready(self) -> dict[int, fx.Node]:
         """For each parameter the call after which it may change: its gradient is there, nobody reads it any more."""
         self._order = {node: k for k, node in enumerate(self.graph.nodes)}
-        found = {}
+        found, end = {}, self.graph.output_node().prev
         for i, gradient in self.gradients.items():
-            readers = [n for n in _readers(self.parameters[i]) if n.op != "output"]
+            alone = i not in self.update.shared
+            readers = [n for n in _readers(self.parameters[i]) if n.op != "output"] if alone else [end]
             found[i] = max([gradient, self._last_input, *readers], key=self._order.__getitem__)
         return found
 
@@ -192,7 +216,12 @@ class Writer:
         inverse = self._emit(aten.reciprocal.default, self._emit(aten.add.Tensor, total, 1e-6))
         factor = self._emit(aten.clamp.default, self._emit(aten.mul.Tensor, inverse, most), None, 1.0)
         for i, gradient in self.gradients.items():
-            self.gradients[i] = self._emit(aten.mul.Tensor, gradient, factor)
+            self.gradients[i] = self._scaled(gradient, factor)
+
+    def _scaled(self, gradient: fx.Node, factor: fx.Node) -> fx.Node:
+        """In the type of the gradient: a lone number would take that of the factor, the widest of all."""
+        scaled, dtype = self._emit(aten.mul.Tensor, gradient, factor), ir.value(gradient).dtype
+        return scaled if ir.value(scaled).dtype == dtype else self._emit(aten._to_copy.default, scaled, dtype=dtype)
 
     def _update_all(self, chosen: list[int]) -> None:
         kind, groups = self.update.kind, self.update.groups
@@ -250,6 +279,15 @@ class Writer:
         self._place = node if self._place is self._last_input else self._place
         self._last_input = node
         return node
+
+
+def read_elsewhere(args: Sequence[Any], trained: Sequence[int]) -> tuple[int, ...]:
+    """The trained among these inputs whose memory another input sees too; not of a model updated in one piece."""
+    if sum(args[i].nbytes for i in trained) < CHUNK:
+        return ()
+    memory = {i: arg.untyped_storage().data_ptr() for i, arg in enumerate(args) if isinstance(arg, torch.Tensor)}
+    times = Counter(memory.values())
+    return tuple(i for i in trained if times[memory[i]] > 1)
 
 
 def _readers(parameter: fx.Node) -> list[fx.Node]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,10 +21,9 @@ from tapeless.runtime.derivatives import DERIVATIVES
 from tapeless.runtime.program import Recent
 from tapeless.runtime.signature import Signature
 from tapeless.training.compiled import Program, compile_step
+from tapeless.training.loss import Loss, called, loss_output, take_mark
 from tapeless.training.optimizers import Kind, kind_of
-from tapeless.training.program import Update, add_inputs, join
-
-Loss = Callable[..., Any]
+from tapeless.training.program import Update, add_inputs, join, read_elsewhere
 
 
 def train_step(
@@ -51,24 +51,12 @@ def train_step(
         raise BadOption(f"accumulate={accumulate}: a whole number of calls, at least 1")
     if _asks_for_closure(optimizer):
         raise Unsupported(f"{type(optimizer).__name__} evaluates the loss several times in a step: `compile` the model")
-    return TrainStep(model, _called(model, loss_fn), optimizer, clip_norm, accumulate, Options.parse(options))
+    return TrainStep(model, called(model, loss_fn), optimizer, clip_norm, accumulate, Options.parse(options))
 
 
 def _asks_for_closure(optimizer: torch.optim.Optimizer) -> bool:
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty
-
-
-def _called(model: nn.Module, loss_fn: Loss | None) -> Loss:
-    if loss_fn is None:
-        return lambda *batch, **named: _own_loss(model(*batch, **named))
-    if isinstance(loss_fn, nn.Module):
-        return lambda *batch: loss_fn(model(*batch[:-1]), batch[-1])
-    return lambda *batch, **named: loss_fn(model, *batch, **named)
-
-
-def _own_loss(out: Any) -> Any:
-    return out.loss if hasattr(out, "loss") else out
 
 
 @dataclass(frozen=True)
@@ -79,6 +67,7 @@ class Inputs:
     trained: dict[int, int]  # input → parameter group
     waiting: dict[int, int] = field(default_factory=dict)  # the same, for those with a gradient of earlier calls
     left_over: list[Tensor] = field(default_factory=list)  # the last of these: no inputs of the graph
+    shared: tuple[int, ...] = ()  # those trained whose memory other inputs have a part in
 
     @property
     def all(self) -> list[Any]:
@@ -88,7 +77,7 @@ class Inputs:
     def described(self) -> tuple[Any, ...]:
         """What a program is written for."""
         types = tuple((p.shape, p.stride(), p.dtype, p.device) for p in self.left_over)
-        return tuple(self.trained.items()), tuple(self.waiting.items()), types
+        return tuple(self.trained.items()), tuple(self.waiting.items()), types, self.shared
 
 
 class TrainStep:
@@ -110,9 +99,14 @@ class TrainStep:
         self._sums: dict[Tensor, Tensor] = {}  # gradients of the calls since the last update
         self._last: Program | None = None
         self._ran = False  # did the call that is being made train?
+        self._lock = threading.RLock()
         self._call = torch_internals.compile_whole(loss, self._backend, most=64, dynamic=None)
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
+        with self._lock:  # threads take turns, as their updates of the same parameters have to
+            return self._train(batch, named)
+
+    def _train(self, batch: Sequence[Any], named: dict[str, Any]) -> Any:
         self._ran = False
         with torch.enable_grad():
             found = self._call(*batch, **named)
@@ -146,31 +140,33 @@ class TrainStep:
 
     def _backend(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """What Dynamo calls with the graph of the loss. The result runs the whole step, returns what the loss does."""
+        marked = take_mark(module)
         captured = replace(captured_and_prepared(module, inputs, self.options), inputs=())  # a batch is not held
-        wrapped = captured.convention.wrap(lambda args: self._run(captured, args))
+        wrapped = captured.convention.wrap(lambda args: self._run(captured, marked, args))
         return torch_internals.keeping_versions(lambda *args: wrapped(list(args)), captured.versionless)
 
-    def _run(self, captured: Captured, args: list[Any]) -> list[Any]:
+    def _run(self, captured: Captured, marked: int | None, args: list[Any]) -> list[Any]:
         kind, inputs = self._kind, self._inputs(args)
         flags = tuple(kind.flags(group) for group in self.optimizer.param_groups) if kind else ()
         key = (captured.graph, kind, flags, self._updates, *inputs.described)
-        program = self._programs.find(key, lambda: self._build(captured, kind, inputs))
+        program = self._programs.find(key, lambda: self._build(captured, marked, kind, inputs))
         self._last = program
         args = inputs.all
         sums = {p: self._sum(p) for p in (args[i] for i in program.summed)}
         with torch.no_grad(), torch_internals.without_autocast():
             outs = program.run(args, self._further(program, kind, args, sums))
+            torch.autograd.graph.increment_version([args[i] for i in program.updated])  # fused kernels do not
             self._sums |= sums  # not those of a call that raised
             if program.returned:
                 self._let_optimizer_step([args[i] for i in program.returned], outs[program.results :])
         self._ran = True
         return outs[: program.results]
 
-    def _build(self, captured: Captured, kind: Kind | None, inputs: Inputs) -> Program:
+    def _build(self, captured: Captured, marked: int | None, kind: Kind | None, inputs: Inputs) -> Program:
         if self.accumulate > 1 and self._has_hooked_parameters:
             raise Unsupported("a parameter has a hook on its gradient, of which accumulate adds several up: remove one")
         _check(captured, inputs)
-        loss = _loss_output(captured)
+        loss = loss_output(captured, marked)
         count = len(ir.outputs(captured.graph))
         wrt = tuple(i in inputs.trained for i in range(len(inputs.given)))
         signature = Signature(wrt, tuple(k == loss for k in range(count)), mutated=())
@@ -178,11 +174,17 @@ class TrainStep:
         add_inputs(whole, inputs.left_over)
         groups, group_of = self.optimizer.param_groups, inputs.trained | inputs.waiting
         update = Update(
-            kind, groups, group_of, self.clip, self.accumulate > 1, tuple(inputs.waiting), last=self._updates
+            kind, groups, group_of, self.clip, self.accumulate > 1, tuple(inputs.waiting), inputs.shared, self._updates
         )
         return compile_step(whole, update, self.options)
 
     def _inputs(self, args: list[Any]) -> Inputs:
+        inputs = self._known(args)
+        if self.options.lone_backend != "python":  # all updates are made in the end
+            return inputs
+        return replace(inputs, shared=read_elsewhere(inputs.all, [*(inputs.trained | inputs.waiting)]))
+
+    def _known(self, args: list[Any]) -> Inputs:
         groups = {p: k for k, group in enumerate(self.optimizer.param_groups) for p in group["params"]}
         known = {i: groups[a] for i, a in enumerate(args) if isinstance(a, Tensor) and a in groups}
         trained = {i: k for i, k in known.items() if args[i].requires_grad}
@@ -199,7 +201,7 @@ class TrainStep:
     ) -> list[Any]:
         """The optimizer's state and numbers, and the gradients of earlier calls, as the program takes them."""
         numbers = [kind.numbers(group) if kind else {} for group in self.optimizer.param_groups]
-        states = {i: self._state(args[i], kind) for i in program.trained}
+        states = {i: self._state(args[i], kind, names) for i, names in program.kept.items()}
         found: list[Any] = []
         for further in program.further:
             if further.what == "number":
@@ -210,10 +212,14 @@ class TrainStep:
                 found.append(sums[args[further.of]])
         return found
 
-    def _state(self, parameter: Tensor, kind: Kind | None) -> dict[str, Tensor]:
-        """What the optimizer keeps for a parameter; at its first step, what the optimizer would make."""
+    def _state(self, parameter: Tensor, kind: Kind | None, names: Sequence[str]) -> dict[str, Tensor]:
+        """What the optimizer keeps for a parameter; at its first step, what the optimizer would make.
+
+        Others may keep something of theirs beside it.
+        """
         state = self.optimizer.state[parameter]
-        if kind is not None and (not state or any(value is None for value in state.values())):
+        found = [state[name] for name in names if name in state]
+        if kind is not None and (not found or any(value is None for value in found)):
             group = next(g for g in self.optimizer.param_groups if any(p is parameter for p in g["params"]))
             made = kind.state(group, parameter.detach())
             state.update({name: value for name, value in made.items() if state.get(name) is None})
@@ -264,17 +270,6 @@ def _check(captured: Captured, inputs: Inputs) -> None:
     trained, args = inputs.trained | inputs.waiting, inputs.all
     if not inputs.trained:
         raise Unsupported("the loss depends on no parameter that the optimizer trains")
-    storages = [args[i].untyped_storage().data_ptr() for i in trained]
+    storages = [args[i].untyped_storage().data_ptr() for i in trained if args[i].numel()]  # all empty ones have one
     if len(set(storages)) < len(storages) or set(trained) & set(captured.convention.mutated_inputs()):
         raise Unsupported("a parameter shares memory with another one, or is overwritten in the forward")
-
-
-def _loss_output(captured: Captured) -> int:
-    """Where the loss stands among the outputs of the graph: the program returns it first."""
-    position = captured.convention.first_output
-    outputs = ir.outputs(captured.graph)
-    loss = ir.value(outputs[position]) if position < len(outputs) and ir.is_tensor(outputs[position]) else None
-    if loss is None or loss.numel() != 1 or not ir.is_differentiable_type(loss):
-        kind = "no tensor" if loss is None else f"a tensor of shape {list(loss.shape)} and {loss.dtype}"
-        raise Unsupported(f"the loss is {kind}: return one real number, first or alone")
-    return position
