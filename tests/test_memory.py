@@ -370,6 +370,21 @@ def test_simulated_peak_is_the_measured_one():
         assert f"{report.peak:,} at the peak" in str(report)
 
 
+def test_a_gradient_that_arrives_goes_when_it_has_been_read():
+    """That of a model's output is mostly the largest value of all; the loss is often computed outside."""
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(20)]
+    model, x, scale = nn.Sequential(*layers, nn.Linear(256, 4096)), torch.randn(256, 256), torch.randn(256, 4096)
+    run = torch.compile(model, backend="tapeless", options={"backend": "python"})
+    for _ in range(2):
+        model.zero_grad()
+        loss = (run(x) * scale).sum()
+        most = measured(loss.backward)
+
+    gradients = sum(p.nbytes for p in model.parameters())
+    assert gradients <= most < gradients + scale.nbytes
+
+
 def test_simulated_peak_with_batch_norms():
     """Their backward takes its result twice."""
     torch.manual_seed(0)

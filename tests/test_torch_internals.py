@@ -9,6 +9,7 @@ import os
 import pickle
 import sys
 import warnings
+import weakref
 from pathlib import Path
 
 import pytest
@@ -759,6 +760,38 @@ def test_direct_apply_and_unwrap_if_dead_are_what_apply_does():
     assert x is torch_internals.unwrap_if_dead(x)
     assert [2, 2] == out.tolist()
     assert type(Asking.apply(x, dead).grad_fn) is type(out.grad_fn)
+
+
+class Twice(torch.autograd.Function, metaclass=torch_internals.Boxed):
+    @staticmethod
+    def forward(ctx, x):
+        return x + 0, x * 2
+
+    @staticmethod
+    def backward(ctx, *cotangents):
+        if isinstance(cotangents[0], list):
+            cotangents = cotangents[0]
+            Twice.held = [weakref.ref(g) for g in cotangents]
+            found = cotangents[0] + 2 * cotangents[1]
+            cotangents.clear()
+            return found
+        return cotangents[0] + 2 * cotangents[1]
+
+
+def test_boxed():
+    """The engine hands over the only reference; compiled autograd, which cannot, is told that it need not."""
+    x = torch.ones(3, requires_grad=True)
+    first, second = Twice.apply(x)
+    (first.sin().sum() + second.cos().sum()).backward()
+
+    assert [None, None] == [held() for held in Twice.held]
+    torch.testing.assert_close(torch.ones(3).cos() - 2 * torch.full((3,), 2.0).sin(), x.grad)
+
+    del Twice.held
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        torch.autograd.grad(sum(out.sum() for out in Twice.apply(x)), x)
+
+    assert not hasattr(Twice, "held")
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -126,9 +126,9 @@ def _pair(order: Order, inputs: list[Any]) -> Callable[[str | None], Answer]:
             strides = torch_internals.strides_given(compiled_forward)
             chosen = {n: s for n, k in wiring.captured_outputs.items() if (s := strides[k])}
             torch_internals.take_strides(backward, chosen)
-        with_lower_peak(backward.graph, wiring.saved, FUSED)  # from which Inductor starts to look for one
+        with_lower_peak(backward.graph, wiring.read_once, FUSED)  # from which Inductor starts to look for one
         backward.recompile()
-        crowded = at_the_peak(backward.graph, wiring.saved, FUSED, order.threads * SCRATCH)
+        crowded = at_the_peak(backward.graph, wiring.read_once, FUSED, order.threads * SCRATCH)
         gradients = len(backward.graph.output_node().args[0])  # type: ignore[arg-type]
         compiled_backward = _compiled(backward, True, gradients, wiring.donated, crowded)
     return lambda guards: Answer(
@@ -197,7 +197,9 @@ class _Wiring:
         gradients: Any = backward.graph.output_node().args[0]
         own = _with_memory_of_their_own(saved, [*forward.graph.find_nodes(op="placeholder"), *real, *gradients])
         self.donated = tuple(k for k, name in enumerate(read) if name in own)
-        self.saved = {k for k, name in enumerate(read) if known.get(name, 0) >= order.real_outputs}
+        arriving = {f"tangents_{k + 1}" for k in range(len(order.cotangents))}
+        saved = {name for name, k in known.items() if k >= order.real_outputs}
+        self.read_once = {k for k, name in enumerate(read) if name in arriving | saved}  # by nobody else
 
 
 def _with_memory_of_their_own(saved: Sequence[fx.Node], others: Sequence[Any]) -> set[str]:

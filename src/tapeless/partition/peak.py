@@ -63,5 +63,6 @@ def _as_it_runs(parts: Split, terms: Terms) -> fx.Graph:
     for node in graph.find_nodes(op="call_function", target=accumulate):
         node.target = torch.ops.aten.add.Tensor
     first = len(parts.cotangent_outputs) + len(parts.captured_inputs)
-    temporaries = [first + k for k, i in enumerate(parts.captured_outputs) if i >= parts.real_outputs]
+    saved = (first + k for k, i in enumerate(parts.captured_outputs) if i >= parts.real_outputs)
+    temporaries = [*range(len(parts.cotangent_outputs)), *saved]
     return with_lower_peak(split_convolutions(gather_sums(graph)), temporaries, terms)

@@ -30,7 +30,10 @@ AHEAD = 32  # calls that wait, of which one is looked for that fits
 
 
 def with_lower_peak(graph: fx.Graph, temporaries: Collection[int], terms: Terms) -> fx.Graph:
-    """Reorder `graph`, in place. Its inputs at `temporaries` are freed when they have been read."""
+    """Reorder `graph`, in place. Its inputs at `temporaries` are freed when they have been read.
+
+    Those are cotangents, and what was saved for it alone.
+    """
     given = _given(graph, temporaries)
     before, most = ir.calls(graph), _peak(graph, given, terms)
     waiting = _deferrable(graph)

@@ -147,7 +147,7 @@ def _without_history(out: torch.Tensor, primal: torch.Tensor) -> torch.Tensor:
     return base.as_strided(out.shape, out.stride(), out.storage_offset())
 
 
-class Bridge(torch.autograd.Function):
+class Bridge(torch.autograd.Function, metaclass=torch_internals.Boxed):
     """Runs a variant's forward and backward."""
 
     @staticmethod
@@ -177,7 +177,7 @@ class Bridge(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
         before = torch_internals.set_tracer(None)  # Dynamo looks on where the program itself calls for gradients
-        given = [cotangents]
+        given = [_unboxed(cotangents)]
         del cotangents  # they go when they have been read
         try:
             return None, None, None, *_gradients(ctx, given.pop())
@@ -193,6 +193,16 @@ class Bridge(torch.autograd.Function):
         with _random_numbers_of(ctx.random_state):  # the tangent program draws those of the forward again
             found = run(ctx.program.tangent(given, requires_grad), args)
         return tuple(_tangent(t, kind) for t, kind in zip(found, ctx.results, strict=True))
+
+
+def _unboxed(cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The cotangents, which the engine hands over in a list, others one by one."""
+    if len(cotangents) != 1 or not isinstance(cotangents[0], list):
+        return cotangents
+    (given,) = cotangents
+    found = tuple(given)
+    given.clear()
+    return found
 
 
 def _gradients(ctx: Any, cotangents: tuple[Any, ...]) -> list[Any]:
@@ -214,8 +224,8 @@ def _gradients(ctx: Any, cotangents: tuple[Any, ...]) -> list[Any]:
     ctx.readers.append(reader := object())
     try:
         args = _handed_over(ctx, backward.select([*_coerced(cotangents, variant.formats), *_saved(ctx)]))
-        if isinstance(variant, Fused):
-            return _fused(ctx, backward, args, cotangents, wanted)
+        if isinstance(variant, Fused) and not (variant.is_proven and isinstance(args, Given)):
+            return _fused(ctx, variant, args, cotangents, wanted)
         _let_go(ctx, args, cotangents)
         del cotangents
         if torch_internals.autocast_enabled():  # the program says which dtypes it wants
@@ -333,18 +343,19 @@ def _batched(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> l
         return backward.spread(backward.functional(*args))
 
 
-def _fused(ctx: Any, backward: Any, args: list[Any], cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
+def _fused(ctx: Any, variant: Fused, args: list[Any], cotangents: Sequence[Any], wanted: Mask) -> list[Any]:
     """The compiled backward; should it not know the strides of what it is given, the generated one."""
     if not isinstance(args, Given):  # others hold what the backward writes to, or it runs again
-        for k in ctx.variant.donated:
+        for k in variant.donated:
             args[k] = args[k].clone()
     try:
         with torch_internals.without_autocast():
-            return backward.gradients(args)
+            found = variant.backward.gradients(args)
     except AssertionError:
         return _replayed(ctx, cotangents, wanted)
-    finally:
-        _let_go(ctx, args, cotangents)
+    variant.is_proven = variant.is_proven or isinstance(args, Given)
+    _let_go(ctx, args, cotangents)
+    return found
 
 
 def _unexpected(ctx: Any, cotangents: Sequence[Any], wanted: Mask) -> list[Any]:

@@ -53,6 +53,7 @@ class Fused:
         self.saves_numbers = bool(self.sizes)
         self._holds = torch_internals.holds(answer.guards)
         self.is_checked = False
+        self.is_proven = False  # has its backward taken what the forward saved, as it is, and cotangents?
         self._wanted: Mask | None = None  # gradients that were found to be among those it gives
 
     def takes(self, args: Sequence[Any]) -> bool:

@@ -47,7 +47,7 @@ class Backward:
     backend: str = "python"
     cache: bool | str = False  # see `compile_graph`
     noughts: tuple[tuple[int, torch.Tensor], ...] = ()  # inputs whose gradients are sent as noughts, and their types
-    temporaries: tuple[int, ...] = ()  # those of its arguments that are saved for it alone
+    temporaries: tuple[int, ...] = ()  # those of its arguments that go once it has read them
     donated: tuple[int, ...] = ()  # those of them that share memory with nothing else
     _copied: tuple[int, ...] | None = None  # results that show the memory of others: it is the program's, not a call's
 
@@ -221,7 +221,9 @@ class Variant:
             backend=self.backend,
             cache=self.cache,
             noughts=noughts,
-            temporaries=tuple(k for k, argument in enumerate(arguments) if argument in alone),
+            temporaries=tuple(
+                k for k, argument in enumerate(arguments) if argument < self.outputs or argument in alone
+            ),
             donated=tuple(k for k, argument in enumerate(arguments) if alone.get(argument) in self.own),
         )
 

@@ -105,6 +105,7 @@ from tapeless.torch_internals.registered import (
     tracing_on_fakes,
 )
 from tapeless.torch_internals.running import (
+    Boxed,
     accumulator,
     autocast_enabled,
     direct_apply,
@@ -133,6 +134,7 @@ __all__ = [
     "LSTM",
     "WRONGLY_DECOMPOSED",
     "Artifact",
+    "Boxed",
     "CapturingAutograd",
     "Convention",
     "FakeTensor",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._dynamo import compiled_autograd
 from torch._functorch import pyfunctorch
 from torch.autograd import forward_ad
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
@@ -55,6 +56,17 @@ def direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     takes longer than all the rest.
     """
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]
+
+
+class Boxed(type(torch.autograd.Function)):
+    """The class of an autograd function whose cotangents arrive in one list, so that each is freed once it is read.
+
+    Relies on `boxed_grads_call`, which the engine asks of the function at each backward, and compiled autograd refuses.
+    """
+
+    @property
+    def boxed_grads_call(cls) -> bool:
+        return not compiled_autograd.compiled_autograd_enabled
 
 
 @contextlib.contextmanager
