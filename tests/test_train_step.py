@@ -450,7 +450,11 @@ def leaving_a_report(model, x, y):
     return loss
 
 
-@pytest.mark.parametrize("loss", [returning_a_report, leaving_a_report])
+def the_report_itself(model, x, y):
+    return returning_a_report(model, x, y)[1]
+
+
+@pytest.mark.parametrize("loss", [returning_a_report, leaving_a_report, the_report_itself])
 def test_objects_made_beside_the_loss(loss):
     eager, ours = pair(OPTIMIZERS["sgd"])
     step = tapeless.train_step(ours[0], loss, ours[1])

@@ -21,7 +21,7 @@ def called(model: nn.Module, loss_fn: Loss | None) -> Loss:
 
     def marked(*batch: Any, **named: Any) -> Any:
         out = compute(*batch, **named)
-        loss = out[0] if isinstance(out, (tuple, list)) and out else out
+        loss = out[0] if isinstance(out, (tuple, list)) and out else _own_loss(out)
         if isinstance(loss, Tensor):
             _mark(loss)
         return out

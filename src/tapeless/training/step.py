@@ -37,7 +37,8 @@ def train_step(
 ) -> TrainStep:
     """A function of a batch that trains `model` by one step and returns the loss.
 
-    `loss_fn(model, *batch)` gives the loss, or a tuple that starts with it; the rest is returned beside the loss.
+    `loss_fn(model, *batch)` gives the loss, a tuple that starts with it, or an object that holds it as `loss`;
+    the rest is returned with it.
     A loss that is itself a module (`nn.CrossEntropyLoss()`) is called with what the model makes of all but the last of
     the batch, and that last; None stands for a model that returns its own loss. The optimizer keeps its state,
     parameter groups, learning rates and schedules, and `state_dict`. SGD, Adam, AdamW, Adagrad, RMSprop and Lion are
