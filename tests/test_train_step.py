@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import logging
 import threading
 import time
 import weakref
@@ -458,6 +459,24 @@ def the_report_itself(model, x, y):
 def test_objects_made_beside_the_loss(loss):
     eager, ours = pair(OPTIMIZERS["sgd"])
     step = tapeless.train_step(ours[0], loss, ours[1])
+    for x, y in batches(2):
+        step(x, y)
+        eager_step(*eager, x, y)
+        assert_equal_states(eager, ours)
+
+
+LOG = logging.getLogger(__name__)
+
+
+def logged(model, x, y):
+    LOG.warning("a batch of %d", len(x))
+    return cross_entropy(model, x, y)
+
+
+def test_what_is_logged_is_no_part_of_a_step():
+    """Models of libraries warn of their settings where the loss is computed."""
+    eager, ours = pair(OPTIMIZERS["sgd"])
+    step = tapeless.train_step(ours[0], logged, ours[1])
     for x, y in batches(2):
         step(x, y)
         eager_step(*eager, x, y)

@@ -85,18 +85,30 @@ class _TracingAutograd(contextlib.AbstractContextManager[None]):
         torch._dynamo.config.trace_autograd_ops, _TracingAutograd.is_active = self.before
 
 
-class _TracingWhole(_TracingAutograd):
-    """The same for programs that are taken whole or not at all: recurrent layers are traced too.
+class _Everything(set[Any]):
+    """Whatever is looked for is in it."""
 
-    Relies on `config.allow_rnn`, without which Dynamo breaks the graph at them.
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+class _TracingWhole(_TracingAutograd):
+    """The same for programs that are taken whole or not at all: recurrent layers are traced too, what is logged is not.
+
+    Relies on `config.allow_rnn` and `config.ignore_logging_functions`, of which Dynamo breaks the graph at the others.
     """
+
+    unlogged = _Everything()
 
     def __enter__(self) -> None:
         super().__enter__()
-        self.allowed, torch._dynamo.config.allow_rnn = torch._dynamo.config.allow_rnn, True
+        config = torch._dynamo.config
+        self.settings = config.allow_rnn, config.ignore_logging_functions
+        config.allow_rnn, config.ignore_logging_functions = True, self.unlogged
 
     def __exit__(self, *_: Any) -> None:
-        torch._dynamo.config.allow_rnn = self.allowed
+        config = torch._dynamo.config
+        config.allow_rnn, config.ignore_logging_functions = self.settings
         super().__exit__(*_)
 
 
