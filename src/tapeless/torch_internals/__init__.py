@@ -4,14 +4,13 @@ tests/test_torch_internals.py fails clearly when that moves.
 """
 
 from tapeless.torch_internals.capture import (
-    WRONGLY_DECOMPOSED,
     Convention,
-    as_kernels,
     assumptions,
     capture_forward,
     circumstances,
     every_number_drawn,
 )
+from tapeless.torch_internals.decomposed import WRONGLY_DECOMPOSED, as_kernels
 from tapeless.torch_internals.dynamo import (
     CapturingAutograd,
     TracedFunction,

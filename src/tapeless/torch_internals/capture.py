@@ -17,6 +17,7 @@ from torch._functorch._aot_autograd.descriptors import PlainAOTInput
 from torch._guards import TracingContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
+from tapeless.torch_internals.decomposed import BY_KERNEL, WRONGLY_DECOMPOSED, as_kernels
 from tapeless.torch_internals.running import autocast_enabled, in_grad_mode
 from tapeless.torch_internals.settings import settings_of
 
@@ -194,7 +195,7 @@ def capture_forward(module: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.G
         stack.enter_context(compiled_autograd._disable())
         state = aot_autograd.create_aot_state(stack, function, fakes, descriptions, config, fake_mode, shape_env)
         state.fw_metadata.act_input_indices = active
-        with _forward_only_stage1(), as_kernels(*WRONGLY_DECOMPOSED):
+        with _forward_only_stage1(), as_kernels(*WRONGLY_DECOMPOSED, instead=BY_KERNEL):
             capture = graph_compile.aot_stage1_graph_capture(state, function)
         return capture.graph_module, _convention(state, capture)
 
@@ -240,32 +241,6 @@ def circumstances() -> str:
         "settings": settings_of(aot_autograd.config),
     }  # fmt: skip
     return repr(found)
-
-
-# Tracing replaces them by decompositions. That of the first takes the padding of `target` for a label: another loss
-# than eager's. That of the second has another gradient where a margin is just kept.
-WRONGLY_DECOMPOSED = (
-    torch.ops.aten.multilabel_margin_loss_forward.default,
-    torch.ops.aten.multi_margin_loss.default,
-)
-
-
-@contextlib.contextmanager
-def as_kernels(*ops: Any) -> Iterator[None]:
-    """While it lasts, tracing meets these operators themselves, not what torch decomposes them into.
-
-    Relies on `py_kernels[DispatchKey.Autograd]`, where torch registers such a decomposition.
-    """
-    key = torch._C.DispatchKey.Autograd
-    found = {op: op.py_kernels.pop(key) for op in ops if key in op.py_kernels}
-    for op in found:
-        op._dispatch_cache.clear()
-    try:
-        yield
-    finally:
-        for op, kernel in found.items():
-            op.py_kernels[key] = kernel
-            op._dispatch_cache.clear()
 
 
 @contextlib.contextmanager
