@@ -8,23 +8,28 @@ gradients flow back into the temporaries, and that is all it takes for derivativ
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from tapeless import torch_internals
 from tapeless.backends.python import Given
 from tapeless.errors import Unsupported
-from tapeless.ir import graph as ir
 from tapeless.ir.ops import accumulate
 from tapeless.runtime.fused import Fused, NotServed
 from tapeless.runtime.noughts import arrived
 from tapeless.runtime.program import Program
 from tapeless.runtime.signature import ZERO, Mask
+from tapeless.runtime.tangents import (
+    as_in_eager,
+    moving,
+    tangent,
+    tangents_alone,
+    type_of,
+    with_tangents_of_their_own,
+)
 from tapeless.runtime.variant import Variant
 
 # What `Bridge.apply` takes before the program's own arguments, and its backward has no gradients for.
@@ -96,18 +101,13 @@ def run(program: Program, args: list[Any]) -> list[Any]:
 
 def apply(program: Program, variant: Variant | Fused, args: list[Any]) -> list[Any]:
     call, forward_mode = _applied(program, args), torch_internals.in_forward_mode()
-    unmoved = program.unmoved(_moving(args)) if forward_mode else []
+    unmoved = program.unmoved(moving(args)) if forward_mode else []
     args[:0] = (program, variant, program.probe)  # in place: a thousand arguments are copied often enough
     outs = list(call(*args))
     del outs[variant.parts.real_outputs :]
     for i in program.signature.hidden:
         outs[i] = outs[i].tensor
-    return _as_in_eager(_tangents_alone(outs, variant), unmoved) if forward_mode else outs
-
-
-def _moving(args: Sequence[Any]) -> Mask:
-    """Which arguments have a tangent?"""
-    return tuple(isinstance(a, torch.Tensor) and forward_ad.unpack_dual(a).tangent is not None for a in args)
+    return as_in_eager(tangents_alone(outs, variant), unmoved) if forward_mode else outs
 
 
 def _applied(program: Program, args: list[Any]) -> Any:
@@ -117,34 +117,6 @@ def _applied(program: Program, args: list[Any]) -> Any:
     for i in program.unwrapped:
         args[i] = torch_internals.unwrap_if_dead(args[i])
     return _direct_apply
-
-
-def _tangents_alone(outs: list[Any], variant: Variant | Fused) -> list[Any]:
-    """Outputs that require no gradient may carry a tangent; autograd gave them a history for its sake."""
-    for i in variant.constant_outputs:
-        if i < len(outs) and isinstance(outs[i], torch.Tensor) and outs[i].requires_grad:
-            primal, tangent = forward_ad.unpack_dual(outs[i])
-            alone = _without_history(outs[i], primal)
-            outs[i] = alone if tangent is None else forward_ad.make_dual(alone, tangent)
-    return outs
-
-
-def _as_in_eager(outs: list[Any], unmoved: Sequence[int]) -> list[Any]:
-    """Autograd wants a tangent for every output; those that depend on no tangent give it back, zeros as it is."""
-    for i in unmoved:
-        if isinstance(outs[i], torch.Tensor):
-            primal, tangent = forward_ad.unpack_dual(outs[i])
-            outs[i] = outs[i] if tangent is None else primal
-    return outs
-
-
-def _without_history(out: torch.Tensor, primal: torch.Tensor) -> torch.Tensor:
-    """The tangent of a view must be known to be a view, which `detach` would forget: one more is taken of its base."""
-    base = out._base
-    plain = base is not None and not base.requires_grad and (base.dtype, base.is_conj()) == (out.dtype, out.is_conj())
-    if base is None or not plain:
-        return primal.detach()
-    return base.as_strided(out.shape, out.stride(), out.storage_offset())
 
 
 class Bridge(torch.autograd.Function, metaclass=torch_internals.Boxed):
@@ -160,13 +132,13 @@ class Bridge(torch.autograd.Function, metaclass=torch_internals.Boxed):
             ctx.random_state = torch.get_rng_state() if program.random else None
         outs = list(variant.forward(list(args)))
         if forward_mode:
-            outs = _apart(outs, args, program)
+            outs = with_tangents_of_their_own(outs, args, program)
         if not isinstance(variant, Fused):  # whose results are no views
             variant.cut_views(args, outs)
         _save(ctx, variant.captured(args, outs))
         constant = variant.constant_outputs
         if forward_mode:
-            ctx.args, ctx.results = args, [_type_of(out, i, variant) for i, out in enumerate(outs)]
+            ctx.args, ctx.results = args, [type_of(out, i, variant) for i, out in enumerate(outs)]
             constant = [i for i in constant if ctx.results[i] is None]
         for i in program.signature.hidden:
             outs[i] = _Hidden(outs[i])
@@ -192,7 +164,7 @@ class Bridge(torch.autograd.Function, metaclass=torch_internals.Boxed):
         requires_grad = tuple(recording and isinstance(a, torch.Tensor) and a.requires_grad for a in args)
         with _random_numbers_of(ctx.random_state):  # the tangent program draws those of the forward again
             found = run(ctx.program.tangent(given, requires_grad), args)
-        return tuple(_tangent(t, kind) for t, kind in zip(found, ctx.results, strict=True))
+        return tuple(tangent(t, kind) for t, kind in zip(found, ctx.results, strict=True))
 
 
 def _unboxed(cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -253,73 +225,6 @@ def _let_go(ctx: Any, args: list[Any], cotangents: Sequence[Any]) -> None:
     outputs = zip(ctx.variant.signature.differentiable, cotangents, strict=False)
     if isinstance(args, Given) and ctx.saves and not any(may and g is None for may, g in outputs):
         ctx.replay = None
-
-
-def _apart(outs: list[Any], args: Sequence[Any], program: Program) -> list[Any]:
-    """Results whose tangents can be what they are.
-
-    A kernel may hand back its argument (dropout of nothing), and autograd would expect as much of the tangents. A view
-    of something that is not returned would have to have a tangent that is such a view too.
-    """
-    given, memory = {id(a) for a in args}, {_memory(a) for a in args}
-    nodes = ir.outputs(program.whole.parts.forward)
-    held = Counter(map(_memory, outs[: program.whole.parts.real_outputs]))
-
-    def is_apart(out: Any, node: Any) -> bool:
-        if not isinstance(out, torch.Tensor) or node.op == "placeholder":  # the kernel may leave a result undefined
-            return True
-        return id(out) not in given and not (out._is_view() and held[_memory(out)] == 1 and _memory(out) not in memory)
-
-    return [out if is_apart(out, node) else out.clone() for out, node in zip(outs, nodes, strict=True)]
-
-
-def _memory(value: Any) -> int | None:
-    return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else None
-
-
-@dataclass(frozen=True)
-class _Type:
-    """What autograd asks of the tangent of an output: it may take views of both, so their layouts agree."""
-
-    shape: torch.Size
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-    bits: tuple[bool, bool]  # is it to be conjugated when it is read, to be negated?
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> _Type:
-        bits = (tensor.is_conj(), tensor.is_neg())
-        return cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, bits)
-
-    def is_laid_out_as(self, tensor: torch.Tensor) -> bool:
-        """The same strides, where a stride is ever taken. A copy would do but for views, whose tangents are views."""
-        dims = zip(self.shape, self.stride, tensor.stride(), strict=True)
-        alike = 0 in self.shape or all(n == 1 or own == other for n, own, other in dims)
-        return alike and self.bits == (tensor.is_conj(), tensor.is_neg())
-
-    def empty(self) -> torch.Tensor:
-        if 0 in self.stride:
-            plain = torch.empty(self.shape, dtype=self.dtype, device=self.device)
-        else:
-            plain = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
-        plain = plain.conj() if self.bits[0] else plain
-        return torch.ops.aten._neg_view(plain) if self.bits[1] else plain
-
-
-def _tangent(found: Any, kind: _Type | None) -> Any:
-    """None for an output that carries no tangent, a tensor for one that does."""
-    if kind is None:
-        return None
-    if found is None:
-        return kind.empty().zero_()
-    return found if kind.is_laid_out_as(found) else kind.empty().copy_(found)
-
-
-def _type_of(out: Any, index: int, variant: Variant | Fused) -> _Type | None:
-    """The type of an output that carries tangents: autograd insists on a tensor for those."""
-    carries = ir.is_differentiable_type(out) and index not in variant.signature.hidden
-    return _Type.of(out) if carries else None
 
 
 def _differentiable(ctx: Any, mask: Mask, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
